@@ -1,0 +1,44 @@
+"""Losses for each image, shape (B,): what a solver maximizes and an objective averages."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+PerImageLoss = Callable[[Tensor, Tensor], Tensor]
+"""(logits of shape (B, classes), target) -> loss of each image, shape (B,)"""
+
+
+class Loss(Protocol):
+    """All that a solver sees: the loss of perturbed images."""
+
+    def __call__(self, images: Tensor, rows: Tensor | None = None, /) -> Tensor:
+        """The loss of each image; image i perturbs x[rows[i]], or x[i] where rows are not given."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """x' -> L(f(x'), target): closes a loss over a classifier and what it should have said of each x."""
+
+    loss: PerImageLoss
+    f: Callable[[Tensor], Tensor]
+    target: Tensor
+
+    def __call__(self, images: Tensor, rows: Tensor | None = None, /) -> Tensor:
+        return self.loss(self.f(images), self.target if rows is None else self.target[rows])
+
+
+def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """-log p_target, for target classes or target distributions."""
+    return F.cross_entropy(logits, target, reduction="none")
+
+
+def margin(logits: Tensor, target: Tensor) -> Tensor:
+    """max_{i != y} z_i - z_y: positive where x is misclassified; on probabilities it is -D(x) of the paper."""
+    own = logits.gather(1, target.unsqueeze(1)).squeeze(1)
+    others = logits.scatter(1, target.unsqueeze(1), -torch.inf)
+    return others.amax(1) - own

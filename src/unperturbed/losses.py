@@ -32,9 +32,15 @@ class Against:
         return self.loss(self.f(images), self.target if rows is None else self.target[rows])
 
 
-def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+def cross_entropy(logits: Tensor, target: Tensor, *, smoothing: float = 0.0) -> Tensor:
     """-log p_target, for target classes or target distributions."""
-    return F.cross_entropy(logits, target, reduction="none")
+    return F.cross_entropy(logits, target, reduction="none", label_smoothing=smoothing)
+
+
+def kl(logits: Tensor, target: Tensor) -> Tensor:
+    """KL(softmax(target) || softmax(logits)): how far an answer moved from another; differentiable in both."""
+    said, meant = logits.log_softmax(1), target.log_softmax(1)
+    return (meant.exp() * (meant - said)).sum(1)
 
 
 def margin(logits: Tensor, target: Tensor) -> Tensor:

@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Generator, Tensor, nn
 
-from .losses import Against, cross_entropy
+from .losses import Against, cross_entropy, kl
 from .neighborhoods import require_radius
-from .solvers import PGD, Solver
+from .solvers import PGD, Solver, WorstOfK, require_count
 
 
 class Batch(NamedTuple):
@@ -23,6 +23,8 @@ class Batch(NamedTuple):
     x: Tensor
     y: Tensor
     u: Tensor
+    opinion: Tensor | None = None
+    """logits for x and u together from a labeler other than f; none: f is its own labeler"""
 
 
 class Terms(NamedTuple):
@@ -57,14 +59,18 @@ class Standard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AT:
-    """Adversarial training: the surrogate of R_adv(D_L), Eq. (3). With WorstOfK it is the Worst-of-k defense."""
+    """Adversarial training: the surrogate of R_adv(D_L), Eq. (3). With WorstOfK it is the Worst-of-k defense.
+
+    Where a labeler has labeled u, those images count too: with a fixed teacher that is UAT-FT.
+    """
 
     solver: Solver = field(default_factory=PGD)
 
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
+        x, y = with_pseudo_labels(batch)
         with frozen(f):
-            perturbed = self.solver(Against(cross_entropy, f, batch.y), batch.x, rng)
-        adversarial = cross_entropy(f(perturbed), batch.y).mean()
+            perturbed = self.solver(Against(cross_entropy, f, y), x, rng)
+        adversarial = cross_entropy(f(perturbed), y).mean()
         return Terms(standard=adversarial, robust=torch.zeros_like(adversarial))
 
 
@@ -79,6 +85,10 @@ class SRT:
     """clean and perturbed images in two forward passes or in one: BatchNorm takes its statistics from a pass"""
     mean: Literal["terms", "images"] = "terms"
     """a mean for each term, as in Eq. (9), or one over all images of both, as in the authors' spatial code"""
+    targets: Literal["hard", "soft"] = "hard"
+    """the labeler's class, C(x), or its probabilities"""
+    smoothing: float = 0.0
+    """share of the labels' weight that goes to all classes alike"""
 
     def __post_init__(self) -> None:
         require_radius("SRT.weight", self.weight)
@@ -86,15 +96,119 @@ class SRT:
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
         pool = torch.cat([batch.x, batch.u])
         with frozen(f):
-            with torch.no_grad():
-                predicted = f(pool).argmax(1)
+            opinion = own_opinion(f, pool) if batch.opinion is None else batch.opinion
+            predicted = opinion.argmax(1) if self.targets == "hard" else opinion.softmax(1)
             perturbed = self.solver(Against(cross_entropy, f, predicted), pool, rng)
         on_clean, on_perturbed = outer_logits(f, batch.x, perturbed, self.forward)
-        standard, robust = cross_entropy(on_clean, batch.y), cross_entropy(on_perturbed, predicted)
+        standard = cross_entropy(on_clean, batch.y, smoothing=self.smoothing)
+        robust = cross_entropy(on_perturbed, predicted, smoothing=self.smoothing)
         if self.mean == "images":
             images = len(standard) + len(robust)
             return Terms(standard=standard.sum() / images, robust=self.weight * robust.sum() / images)
         return Terms(standard=standard.mean(), robust=self.weight * robust.mean())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TRADES:
+    """Cross-entropy plus weight KL(f(x) || f(x')), the adversary maximizing the KL (Zhang et al. 2019).
+
+    Where a labeler has labeled u, those images count too: with a fixed teacher that is RST (Carmon et al. 2019).
+    """
+
+    solver: Solver = field(default_factory=PGD)
+    weight: float = 6.0
+    """beta, which the paper calls 1 / lambda"""
+
+    def __post_init__(self) -> None:
+        require_radius("TRADES.weight", self.weight)
+
+    def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
+        x, y = with_pseudo_labels(batch)
+        with frozen(f):
+            perturbed = self.solver(Against(kl, f, own_opinion(f, x)), x, rng)
+        on_clean, on_perturbed = f(x), f(perturbed)
+        return Terms(
+            standard=cross_entropy(on_clean, y).mean(), robust=self.weight * kl(on_perturbed, on_clean).mean()
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KLR:
+    """KL regularization: cross-entropy on x and x' plus weight KL(f(x) || f(x')) (Yang et al. 2019)."""
+
+    solver: Solver = field(default_factory=WorstOfK)
+    weight: float = 1.0
+    """lambda of the regularizer"""
+    labels_on: Literal["mixed", "clean"] = "mixed"
+    """cross-entropy on clean and perturbed images, as its authors do, or on clean ones, as SRT's authors do"""
+
+    def __post_init__(self) -> None:
+        require_radius("KLR.weight", self.weight)
+
+    def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
+        with frozen(f):
+            perturbed = self.solver(Against(kl, f, own_opinion(f, batch.x)), batch.x, rng)
+        on_clean, on_perturbed = outer_logits(f, batch.x, perturbed, "together")
+        standard = cross_entropy(on_clean, batch.y).mean()
+        if self.labels_on == "mixed":
+            standard = (standard + cross_entropy(on_perturbed, batch.y).mean()) / 2
+        return Terms(standard=standard, robust=self.weight * kl(on_perturbed, on_clean).mean())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UAT:
+    """Unsupervised adversarial training (Uesato et al. 2019): KL consistency with the present answer to x.
+
+    OT keeps the clean labels beside it; ++ replaces them by UAT-FT, adversarial training on the labels and a
+    teacher's labels of u. With `PowerIteration` as the solver, OT is virtual adversarial training (Miyato et al.).
+    """
+
+    solver: Solver = field(default_factory=PGD)
+    weight: float = 1.0
+    """beta, the price of inconsistency; 6 in its paper, 1 on CIFAR-10 in the SRT paper"""
+    form: Literal["OT", "++"] = "OT"
+    """online targets alone, or with fixed targets too"""
+
+    def __post_init__(self) -> None:
+        require_radius("UAT.weight", self.weight)
+
+    def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
+        pool = torch.cat([batch.x, batch.u])
+        with frozen(f):
+            present = own_opinion(f, pool)
+            perturbed = self.solver(Against(kl, f, present), pool, rng)
+        consistency = self.weight * kl(f(perturbed), present).mean()
+        labels = Standard() if self.form == "OT" else AT(solver=self.solver)
+        return Terms(standard=labels(f, batch, rng).standard, robust=consistency)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixture:
+    """The mean of several objectives: AT (average) is the mixture of AT over several neighborhoods."""
+
+    objectives: tuple[Objective, ...]
+
+    def __post_init__(self) -> None:
+        require_count("the number of Mixture.objectives", len(self.objectives))
+
+    def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
+        every = [objective(f, batch, rng) for objective in self.objectives]
+        standard, robust = (torch.stack(terms).mean() for terms in zip(*every, strict=True))
+        return Terms(standard=standard, robust=robust)
+
+
+def own_opinion(f: nn.Module, x: Tensor) -> Tensor:
+    """The logits f gives x, as constants; their argmax is C(x)."""
+    with torch.no_grad():
+        return f(x)
+
+
+def with_pseudo_labels(batch: Batch) -> tuple[Tensor, Tensor]:
+    """The labeled images, and those of u that a labeler has labeled, with all of these labels."""
+    if batch.opinion is None or len(batch.u) == 0:
+        return batch.x, batch.y
+    guessed = batch.opinion[len(batch.x) :].argmax(1)
+    return torch.cat([batch.x, batch.u]), torch.cat([batch.y, guessed])
 
 
 def outer_logits(

@@ -1,0 +1,85 @@
+"""What comes in from outside, images, labels and models: made ready, or refused in one sentence."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+
+def as_float(images: Tensor) -> Tensor:
+    """Images of bytes as float32 in [0, 1]; floating-point ones as they are."""
+    if images.dtype != torch.uint8 and not images.is_floating_point():
+        raise ValueError(f"images must be uint8 or floating point, got {images.dtype}: convert them")
+    return images.float() / 255 if images.dtype == torch.uint8 else images
+
+
+def check_images(images: Tensor, what: str = "images") -> None:
+    """Refuse anything but finite floating-point images (N, C, H, W) in [0, 1]."""
+    if not images.is_floating_point():
+        raise ValueError(f"{what} must be floating point, got {images.dtype}: convert them with inputs.as_float")
+    if images.ndim != 4:
+        raise ValueError(f"{what} must have the shape (N, C, H, W), got {tuple(images.shape)}: reshape them")
+    if not images.numel():
+        return
+    low, high = (float(bound) for bound in images.aminmax())
+    if not math.isfinite(low + high):
+        raise ValueError(f"{what} must be finite, got NaN or infinity: look for the step that made them so")
+    if high > 1:
+        raise ValueError(
+            f"{what} must lie in [0, 1], got a maximum of {high}: divide by 255 or put models.Normalize first"
+        )
+    if low < 0:
+        raise ValueError(
+            f"{what} must lie in [0, 1], got a minimum of {low}: leave the shifting to models.Normalize, put first"
+        )
+
+
+def check_labels(labels: Tensor, count: int, classes: int, what: str = "labels") -> None:
+    """Refuse anything but one class number in [0, classes) for each of `count` images."""
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise ValueError(f"{what} must be integers, got {labels.dtype}: convert them to int64")
+    if labels.ndim != 1 or len(labels) != count:
+        raise ValueError(
+            f"{what} must have the shape ({count},), got {tuple(labels.shape)}: give each image exactly one label"
+        )
+    if not count:
+        return
+    for label in labels.long().aminmax():
+        if not 0 <= int(label) < classes:
+            raise ValueError(
+                f"{what} must lie in 0 to {classes - 1}, got {int(label)}: number the {classes} classes from 0"
+            )
+
+
+def output_classes(f: Callable[[Tensor], object], x: Tensor) -> int:
+    """The number of classes f tells apart; refuses an f that does not answer a few images with logits."""
+    modes = [(module, module.training) for module in f.modules()] if isinstance(f, nn.Module) else []
+    try:
+        if isinstance(f, nn.Module):
+            f.eval()
+        with torch.no_grad():
+            logits = f(x)
+    finally:
+        for module, mode in modes:
+            module.training = mode
+    rule = "a model must return logits of shape (batch, classes)"
+    if not isinstance(logits, Tensor):
+        raise ValueError(f"{rule}, got a {type(logits).__name__}: return one tensor, the logits alone")
+    shape = tuple(logits.shape)
+    one_row_each = len(shape) == 2 and shape[0] == len(x)
+    require(one_row_each, f"{rule}, got {shape}: return one row for each of the {len(x)} images")
+    require(shape[1] >= 2, f"{rule}, got {shape}: return one logit for each of at least 2 classes")
+    require(logits.is_floating_point(), f"{rule} as floats, got {logits.dtype}: return the logits, before the argmax")
+    require(bool(logits.isfinite().all()), f"{rule} that are finite, got NaN or infinity: check weights and images")
+    tolerance = max(1e-5, torch.finfo(logits.dtype).eps)
+    sum_to_one = (logits.float().sum(1) - 1).abs() <= tolerance
+    softmaxed = len(x) > 0 and bool((sum_to_one & (logits >= 0).all(1) & (logits <= 1).all(1)).all())
+    require(not softmaxed, f"{rule}, got rows that are already probabilities: return the logits, before the softmax")
+    return shape[1]
+
+
+def require(condition: bool, sentence: str) -> None:
+    """Raise the sentence where the condition does not hold."""
+    if not condition:
+        raise ValueError(sentence)

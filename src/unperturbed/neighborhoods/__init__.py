@@ -1,0 +1,25 @@
+"""The perturbed neighborhood N_{eps,T}(x) = {T(x; theta) : dist(T(x; theta), x) <= eps}, Eq. (1).
+
+A neighborhood is a set of parameters theta and the transformation T(x; theta) that turns them into
+images. It holds hyper-parameters only: x always arrives as an argument, float in [0, 1], (B, C, H, W).
+The budget lies on theta, so a rotation by 30 degrees and a ball in pixel space are the same kind of thing.
+"""
+
+from .definition import TOLERANCE, Box, Neighborhood, box_grid, relative, require_radius
+from .pixels import L0, L2, Linf, changed_pixels, norm
+from .warps import Spatial
+
+__all__ = [
+    "L0",
+    "L2",
+    "TOLERANCE",
+    "Box",
+    "Linf",
+    "Neighborhood",
+    "Spatial",
+    "box_grid",
+    "changed_pixels",
+    "norm",
+    "relative",
+    "require_radius",
+]

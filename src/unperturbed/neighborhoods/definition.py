@@ -1,0 +1,78 @@
+"""What a neighborhood is, Definition 1, and what all of them share."""
+
+from math import isfinite
+from typing import Protocol, Self, runtime_checkable
+
+import torch
+from torch import Generator, Tensor
+
+TOLERANCE = 1e-4
+"""by what share of the radius a point may lie outside through rounding alone"""
+
+
+@runtime_checkable
+class Neighborhood(Protocol):
+    """N_{eps,T}(x), Definition 1."""
+
+    def identity(self, x: Tensor) -> Tensor:
+        """The theta with T(x; theta) = x."""
+        ...
+
+    def sample(self, x: Tensor, rng: Generator) -> Tensor:
+        """A random feasible theta for each image."""
+        ...
+
+    def transform(self, x: Tensor, theta: Tensor) -> Tensor:
+        """T(x; theta), differentiable in both."""
+        ...
+
+    def project(self, x: Tensor, theta: Tensor) -> Tensor:
+        """A feasible theta close to the given one, which itself is returned if it is feasible."""
+        ...
+
+    def distance(self, x: Tensor, theta: Tensor) -> Tensor:
+        """dist(T(x; theta), x) for each image, shape (B,), in units of the radius: 1 on the boundary."""
+        ...
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        """The step of unit length along which a linear function with this gradient grows fastest."""
+        ...
+
+    def scaled(self, fraction: float) -> Self:
+        """The same neighborhood with its radius multiplied by the paper's perturbation fraction."""
+        ...
+
+    def contains(self, x: Tensor, perturbed: Tensor) -> Tensor:
+        """Whether each perturbed image can lie in N(x), shape (B,), as far as the image alone tells."""
+        ...
+
+
+@runtime_checkable
+class Box(Neighborhood, Protocol):
+    """A neighborhood with a handful of parameters, each between two bounds: it can be searched on a grid."""
+
+    def grid(self, x: Tensor, points: tuple[int, ...]) -> Tensor:
+        """Equally spaced thetas, shape (product of points, parameters); a parameter without range gets one."""
+        ...
+
+
+def box_grid(radius: Tensor, points: tuple[int, ...], names: tuple[str, ...]) -> Tensor:
+    """Equally spaced points of the box [-radius, radius]; the middle alone where the radius is 0."""
+    if len(points) != len(names) or min(points) < 1:
+        raise ValueError(f"a grid over ({', '.join(names)}) takes {len(names)} positive counts, got {points}")
+    axes = [
+        torch.linspace(-r, r, n, dtype=radius.dtype, device=radius.device) if r > 0 and n > 1 else radius.new_zeros(1)
+        for r, n in zip(radius.tolist(), points, strict=True)
+    ]
+    return torch.cartesian_prod(*axes).view(-1, len(axes))
+
+
+def relative(size: Tensor, radius: float) -> Tensor:
+    """Size in units of the radius; with radius 0 only size 0 is within reach."""
+    return size / radius if radius > 0 else torch.where(size == 0, 0.0, torch.inf).to(size)
+
+
+def require_radius(name: str, value: float) -> None:
+    """Refuse a radius that is negative or not a number."""
+    if not (isfinite(value) and value >= 0):
+        raise ValueError(f"{name} must be a finite number of at least 0, got {value}")

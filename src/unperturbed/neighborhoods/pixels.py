@@ -1,0 +1,169 @@
+"""Pixel-wise neighborhoods: T(x; theta) = x + theta, bounded in a norm, images kept in [0, 1]."""
+
+from dataclasses import dataclass, replace
+from math import floor
+from typing import Self
+
+import torch
+from torch import Generator, Tensor
+
+from .definition import TOLERANCE, relative, require_radius
+
+SMALLEST = torch.finfo(torch.float32).tiny
+"""what a length is divided by at least"""
+
+CHANGE = 1e-6
+"""how much a channel must differ to count as changed"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linf:
+    """Pixel-wise: T(x; theta) = x + theta with max |theta| <= eps, images kept in [0, 1]."""
+
+    eps: float = 8 / 255
+    """largest change of a pixel, on the scale of [0, 1]"""
+
+    def __post_init__(self) -> None:
+        require_radius("Linf.eps", self.eps)
+
+    def __str__(self) -> str:
+        return f"Linf {self.eps:.4g}"
+
+    def identity(self, x: Tensor) -> Tensor:
+        return torch.zeros_like(x)
+
+    def sample(self, x: Tensor, rng: Generator) -> Tensor:
+        return self.project(x, torch.empty_like(x).uniform_(-self.eps, self.eps, generator=rng))
+
+    def transform(self, x: Tensor, theta: Tensor) -> Tensor:
+        return x + theta
+
+    def project(self, x: Tensor, theta: Tensor) -> Tensor:
+        return (x + theta.clamp(-self.eps, self.eps)).clamp(0, 1) - x
+
+    def distance(self, x: Tensor, theta: Tensor) -> Tensor:
+        return relative(theta.abs().flatten(1).amax(1), self.eps)
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        return gradient.sign()
+
+    def scaled(self, fraction: float) -> Self:
+        return replace(self, eps=fraction * self.eps)
+
+    def contains(self, x: Tensor, perturbed: Tensor) -> Tensor:
+        return (self.distance(x, perturbed - x) <= 1 + TOLERANCE) & is_image(perturbed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class L2:
+    """Pixel-wise: T(x; theta) = x + theta with |theta|_2 <= eps, images kept in [0, 1]."""
+
+    eps: float = 0.5
+    """largest Euclidean norm of the change, on the scale of [0, 1]"""
+
+    def __post_init__(self) -> None:
+        require_radius("L2.eps", self.eps)
+
+    def __str__(self) -> str:
+        return f"L2 {self.eps:.4g}"
+
+    def identity(self, x: Tensor) -> Tensor:
+        return torch.zeros_like(x)
+
+    def sample(self, x: Tensor, rng: Generator) -> Tensor:
+        ray = self.direction(torch.empty_like(x).normal_(generator=rng))
+        share = torch.rand(len(x), 1, 1, 1, generator=rng, device=x.device, dtype=x.dtype)
+        return self.project(x, self.eps * share ** (1 / x.shape[1:].numel()) * ray)
+
+    def transform(self, x: Tensor, theta: Tensor) -> Tensor:
+        return x + theta
+
+    def project(self, x: Tensor, theta: Tensor) -> Tensor:
+        shrink = (self.eps / norm(theta).clamp_min(1e-12)).clamp_max(1)
+        # Clamping to a valid image moves every pixel towards x, so the norm cannot grow again.
+        return (x + shrink.view(-1, 1, 1, 1) * theta).clamp(0, 1) - x
+
+    def distance(self, x: Tensor, theta: Tensor) -> Tensor:
+        return relative(norm(theta), self.eps)
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        # Squares of a tiny gradient underflow, so its largest entry is brought to 1 first.
+        scaled = gradient / gradient.abs().flatten(1).amax(1).clamp_min(SMALLEST).view(-1, 1, 1, 1)
+        return scaled / norm(scaled).clamp_min(SMALLEST).view(-1, 1, 1, 1)
+
+    def scaled(self, fraction: float) -> Self:
+        return replace(self, eps=fraction * self.eps)
+
+    def contains(self, x: Tensor, perturbed: Tensor) -> Tensor:
+        return (self.distance(x, perturbed - x) <= 1 + TOLERANCE) & is_image(perturbed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class L0:
+    """Pixel-wise: T(x; theta) = x + theta with at most so many pixels changed, images kept in [0, 1]."""
+
+    pixels: int = 20
+    """largest number of changed pixels; a pixel is changed if any of its channels is"""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.pixels, int) or self.pixels < 0:
+            raise ValueError(f"L0.pixels must be a whole number of at least 0, got {self.pixels}")
+
+    def __str__(self) -> str:
+        return f"L0 {self.pixels} pixel{'' if self.pixels == 1 else 's'}"
+
+    def identity(self, x: Tensor) -> Tensor:
+        return torch.zeros_like(x)
+
+    def sample(self, x: Tensor, rng: Generator) -> Tensor:
+        lots = torch.rand(x[:, 0].shape, generator=rng, device=x.device, dtype=x.dtype)
+        colors = torch.rand(x.shape, generator=rng, device=x.device, dtype=x.dtype)
+        return largest(lots, self.pixels) * (colors - x)
+
+    def transform(self, x: Tensor, theta: Tensor) -> Tensor:
+        return x + theta
+
+    def project(self, x: Tensor, theta: Tensor) -> Tensor:
+        valid = (x + theta).clamp(0, 1) - x
+        # Zeroing a pixel costs its square, keeping it costs only what the clamping cuts off.
+        saved = theta.square() - (theta - valid).square()
+        return largest(saved.sum(1), self.pixels) * valid
+
+    def distance(self, x: Tensor, theta: Tensor) -> Tensor:
+        return relative(changed_pixels(theta).to(theta), self.pixels)
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        # No step in this set is steepest, its pixels having no bound but the image: the largest one moves by 1.
+        peak = gradient.flatten(1).abs().amax(1)
+        return gradient / peak.clamp_min(1e-12).view(-1, 1, 1, 1)
+
+    def scaled(self, fraction: float) -> Self:
+        require_radius("the fraction of L0.pixels", fraction)
+        return replace(self, pixels=floor(fraction * self.pixels + 1e-9))
+
+    def contains(self, x: Tensor, perturbed: Tensor) -> Tensor:
+        image = ((perturbed >= -CHANGE) & (perturbed <= 1 + CHANGE)).flatten(1).all(1)
+        return image & (self.distance(x, perturbed - x) <= 1)
+
+
+def changed_pixels(theta: Tensor) -> Tensor:
+    """How many pixels of each image have a channel that theta changes, shape (B,)."""
+    return (theta.abs() > CHANGE).any(1).flatten(1).sum(1)
+
+
+def largest(score: Tensor, count: int) -> Tensor:
+    """A mask, shape (B, 1, H, W), of that many pixels of each image: those of the largest score, (B, H, W)."""
+    scores = score.flatten(1)
+    chosen = scores.topk(min(count, scores.shape[1])).indices
+    return torch.zeros_like(scores).scatter(1, chosen, 1).view_as(score).unsqueeze(1)
+
+
+def is_image(perturbed: Tensor) -> Tensor:
+    """Whether all pixels of each image lie in [0, 1], shape (B,)."""
+    pixels = perturbed.flatten(1)
+    return (pixels >= -TOLERANCE).all(1) & (pixels <= 1 + TOLERANCE).all(1)
+
+
+def norm(theta: Tensor) -> Tensor:
+    """The Euclidean norm of each row, shape (B,)."""
+    return theta.flatten(1).norm(dim=1)

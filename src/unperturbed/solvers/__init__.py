@@ -1,0 +1,24 @@
+"""Inner maximization, Eq. (10): x' <- argmax of the loss over the neighborhood of x.
+
+A solver never sees a model or a label. It sees `loss`, which maps perturbed images to one number each, and x.
+"""
+
+from .ascent import FGSM, NFGSM, PGD, MomentumPGD, PowerIteration
+from .compound import Sequential, Strongest
+from .definition import Solver, require_count, require_positive
+from .search import Grid, WorstOfK
+
+__all__ = [
+    "FGSM",
+    "NFGSM",
+    "PGD",
+    "Grid",
+    "MomentumPGD",
+    "PowerIteration",
+    "Sequential",
+    "Solver",
+    "Strongest",
+    "WorstOfK",
+    "require_count",
+    "require_positive",
+]

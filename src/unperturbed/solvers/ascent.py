@@ -1,0 +1,171 @@
+"""Solvers that follow the gradient of the loss: Algorithms 1 and 2."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Generator, Tensor
+
+from ..losses import Loss
+from ..neighborhoods import L2, Linf, Neighborhood, require_radius
+from .definition import greater, require_count, require_positive
+
+Start = Literal["identity", "normal", "uniform"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PGD:
+    """Algorithm 1: K ascent steps, each projected back into the neighborhood."""
+
+    around: Neighborhood = field(default_factory=Linf)
+    steps: int = 10
+    """K, the number of steps"""
+    step_size: float = 2 / 255
+    """alpha: in pixel values for Linf and L2, in units of the radius for Spatial"""
+    start: Start = "normal"
+    """at x, at x plus Gaussian noise, or uniformly in the neighborhood"""
+    noise: float = 0.001
+    """standard deviation of that Gaussian noise, in the units of theta"""
+    keep: Literal["last", "best"] = "last"
+    """which iterate is returned; the best costs one more forward pass"""
+
+    def __post_init__(self) -> None:
+        require_count("PGD.steps", self.steps)
+        require_positive("PGD.step_size", self.step_size)
+
+    def __call__(self, loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:
+        theta = start_of(self.around, x, self.start, self.noise, rng)
+        best, best_loss = theta, x.new_full((len(x),), -torch.inf)
+        for _ in range(self.steps):
+            value, gradient = ascent(loss, self.around, x, theta)
+            if self.keep == "best":
+                best, best_loss = greater(value, theta, best_loss, best)
+            theta = self.around.project(x, theta + self.step_size * self.around.direction(gradient))
+        if self.keep == "best":
+            with torch.no_grad():
+                theta, _ = greater(loss(self.around.transform(x, theta)), theta, best_loss, best)
+        return self.around.transform(x, theta).detach()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MomentumPGD:
+    """PGD along the decayed sum of all gradients so far, each of L1 norm 1: MI-FGSM (Dong et al. 2018)."""
+
+    around: Neighborhood = field(default_factory=Linf)
+    steps: int = 10
+    """number of steps"""
+    step_size: float = 2 / 255
+    """in pixel values for Linf and L2, in units of the radius for Spatial"""
+    decay: float = 1.0
+    """mu, the share of the momentum that the next step inherits"""
+    start: Start = "identity"
+    """at x, at x plus Gaussian noise, or uniformly in the neighborhood"""
+
+    def __post_init__(self) -> None:
+        require_count("MomentumPGD.steps", self.steps)
+        require_positive("MomentumPGD.step_size", self.step_size)
+        require_radius("MomentumPGD.decay", self.decay)
+
+    def __call__(self, loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:
+        theta = start_of(self.around, x, self.start, 0.001, rng)
+        momentum = torch.zeros_like(theta)
+        for _ in range(self.steps):
+            _, gradient = ascent(loss, self.around, x, theta)
+            size = gradient.flatten(1).abs().sum(1).view(-1, *[1] * (theta.dim() - 1))
+            # Where the gradient vanishes, 0 / 0 would poison the momentum for good; it only decays instead.
+            momentum = self.decay * momentum + gradient / size.masked_fill(size == 0, 1)
+            theta = self.around.project(x, theta + self.step_size * self.around.direction(momentum))
+        return self.around.transform(x, theta).detach()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FGSM:
+    """Algorithm 2: one long step from a uniform start, as fast SRT takes it."""
+
+    around: Neighborhood = field(default_factory=Linf)
+    step: float = 1.25
+    """length of the step in units of the radius"""
+    start: Start = "uniform"
+    """at x, at x plus Gaussian noise, or uniformly in the neighborhood"""
+
+    def __post_init__(self) -> None:
+        require_positive("FGSM.step", self.step)
+
+    def __call__(self, loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:
+        theta = start_of(self.around, x, self.start, 0.001, rng)
+        _, gradient = ascent(loss, self.around, x, theta)
+        theta = self.around.project(x, theta + long_step(self.around, x, gradient, self.step))
+        return self.around.transform(x, theta).detach()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NFGSM:
+    """One step from strong noise, not projected back: N-FGSM (de Jorge et al. 2022), for training alone.
+
+    Its points lie up to (noise + step) radii from x. It costs what FGSM costs and does not overfit to single steps.
+    """
+
+    around: Neighborhood = field(default_factory=Linf)
+    noise: float = 2.0
+    """radius of the uniform noise, in units of the neighborhood's"""
+    step: float = 1.0
+    """length of the step in units of the radius"""
+
+    def __post_init__(self) -> None:
+        require_positive("NFGSM.noise", self.noise)
+        require_positive("NFGSM.step", self.step)
+
+    def __call__(self, loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:
+        theta = self.around.scaled(self.noise).sample(x, rng)
+        _, gradient = ascent(loss, self.around, x, theta)
+        wider = self.around.scaled(self.noise + self.step)
+        theta = wider.project(x, theta + long_step(self.around, x, gradient, self.step))
+        return self.around.transform(x, theta).detach()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerIteration:
+    """The direction in which a loss that is flat at x curves most, to the boundary: virtual adversarial training."""
+
+    around: Neighborhood = field(default_factory=L2)
+    iterations: int = 1
+    """gradients taken at a small distance from x"""
+    probe: float = 0.1
+    """that distance, in units of the radius"""
+
+    def __post_init__(self) -> None:
+        require_count("PowerIteration.iterations", self.iterations)
+        require_positive("PowerIteration.probe", self.probe)
+
+    def __call__(self, loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:
+        slope = torch.empty_like(self.around.identity(x)).normal_(generator=rng)
+        for _ in range(self.iterations):
+            theta = self.around.project(x, long_step(self.around, x, slope, self.probe))
+            _, slope = ascent(loss, self.around, x, theta)
+        return self.around.transform(x, self.around.project(x, long_step(self.around, x, slope, 1.0))).detach()
+
+
+def long_step(around: Neighborhood, x: Tensor, gradient: Tensor, length: float) -> Tensor:
+    """The steepest step of that length, in units of the radius."""
+    direction = around.direction(gradient)
+    reach = around.distance(x, direction).clamp_min(1e-12)
+    return (length / reach).view(-1, *[1] * (direction.dim() - 1)) * direction
+
+
+def start_of(around: Neighborhood, x: Tensor, start: Start, noise: float, rng: Generator) -> Tensor:
+    """The theta an ascent starts from."""
+    if start == "uniform":
+        return around.sample(x, rng)
+    theta = around.identity(x)
+    if start == "normal":
+        return around.project(x, theta + noise * torch.empty_like(theta).normal_(generator=rng))
+    return theta
+
+
+def ascent(loss: Loss, around: Neighborhood, x: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
+    """The loss at T(x; theta) and its gradient with respect to theta."""
+    with torch.enable_grad():
+        theta = theta.detach().requires_grad_()
+        value = loss(around.transform(x, theta))
+        (gradient,) = torch.autograd.grad(value.sum(), theta)
+    return value.detach(), gradient

@@ -1,0 +1,35 @@
+"""What a solver is, Eq. (10), and what all of them share."""
+
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Generator, Tensor
+
+from ..losses import Loss
+
+
+@runtime_checkable
+class Solver(Protocol):
+    """argmax over N(x), Eq. (10)."""
+
+    def __call__(self, loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:
+        """An x' in the neighborhood of each x, with a loss as large as was found."""
+        ...
+
+
+def greater(value: Tensor, point: Tensor, best_value: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
+    """Row by row the point of the greater value, and that value."""
+    wins = value > best_value
+    return torch.where(wins.view(-1, *[1] * (point.dim() - 1)), point, best), torch.where(wins, value, best_value)
+
+
+def require_count(name: str, value: int) -> None:
+    """Refuse a number of things below one."""
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+
+
+def require_positive(name: str, value: float) -> None:
+    """Refuse a length that is not a positive number."""
+    if not 0 < value < torch.inf:
+        raise ValueError(f"{name} must be a positive number, got {value}")

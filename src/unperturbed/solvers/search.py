@@ -1,0 +1,93 @@
+"""Solvers that try points and need no gradient: worst of k draws, and a grid."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+
+import torch
+from torch import Generator, Tensor
+
+from ..losses import Loss
+from ..neighborhoods import Box, Neighborhood, Spatial
+from .definition import greater, require_count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorstOfK:
+    """The worst of k random points, drawn for each image on its own, and of x itself."""
+
+    around: Neighborhood = field(default_factory=Spatial)
+    k: int = 10
+    """draws for each image"""
+    enough: float | None = None
+    """an image whose loss exceeds this is searched no further; none: all draws are tried"""
+    at_once: int = 2048
+    """images in one query of the loss"""
+
+    def __post_init__(self) -> None:
+        require_count("WorstOfK.k", self.k)
+        require_count("WorstOfK.at_once", self.at_once)
+
+    def __call__(self, loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:
+        draws = (self.around.sample(x, rng) for _ in range(self.k))
+        return worst(loss, self.around, x, draws, enough=self.enough, at_once=self.at_once)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """The worst point of an equally spaced grid, and of x itself; far points come first."""
+
+    around: Box = field(default_factory=Spatial)
+    points: tuple[int, ...] = (31, 5, 5)
+    """values of each parameter: rotation, shift right, shift down"""
+    enough: float | None = None
+    """an image whose loss exceeds this is searched no further; none: all points are tried"""
+    at_once: int = 2048
+    """images in one query of the loss"""
+
+    def __post_init__(self) -> None:
+        require_count("Grid.at_once", self.at_once)
+        if not isinstance(self.around, Box):
+            raise ValueError(
+                f"Grid.around must have a handful of parameters, as Spatial has, got {type(self.around).__name__}: "
+                "search it with PGD or WorstOfK"
+            )
+
+    def __call__(self, loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:
+        thetas = self.around.grid(x, self.points)
+        far = self.around.distance(x, thetas).argsort(descending=True, stable=True)
+        points = (theta.expand(len(x), -1) for theta in thetas[far])
+        return worst(loss, self.around, x, points, enough=self.enough, at_once=self.at_once)
+
+
+@torch.no_grad()
+def worst(
+    loss: Loss,
+    around: Neighborhood,
+    x: Tensor,
+    candidates: Iterable[Tensor],
+    *,
+    enough: float | None,
+    at_once: int,
+) -> Tensor:
+    """The point of greatest loss among x and the candidates, each of which is a theta for every image.
+
+    Several candidates are folded into one query, and images whose loss exceeds `enough` drop out.
+    """
+    rows = torch.arange(len(x), device=x.device)
+    untouched = loss(x, rows)
+    best, best_loss = around.identity(x).clone(), untouched.clone()
+    remaining = iter(candidates)
+    while True:
+        if enough is not None:
+            rows = rows[best_loss[rows] <= enough]
+        if len(rows) == 0 or not (fold := list(islice(remaining, max(1, at_once // len(rows))))):
+            break
+        thetas = torch.stack(fold)[:, rows]
+        owners = rows.repeat(len(fold))
+        values = loss(around.transform(x[owners], thetas.flatten(0, 1)), owners).view(len(fold), -1)
+        value, which = values.max(0)
+        point = thetas[which, torch.arange(len(rows), device=x.device)]
+        best[rows], best_loss[rows] = greater(value, point, best_loss[rows], best[rows])
+    moved = (best_loss > untouched).view(-1, 1, 1, 1)
+    return torch.where(moved, around.transform(x, best), x)

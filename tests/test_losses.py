@@ -1,0 +1,57 @@
+from math import log
+
+import pytest
+import torch
+
+from reference import solvers as slow
+from unperturbed.losses import Against, cross_entropy, margin
+
+
+@pytest.fixture
+def logits(rng):
+    return 3 * torch.randn(6, 5, generator=rng, dtype=torch.float64)
+
+
+@pytest.fixture
+def target(rng):
+    return torch.randint(5, (6,), generator=rng)
+
+
+@pytest.mark.parametrize(("fast", "twin"), [(cross_entropy, slow.cross_entropy), (margin, slow.margin)])
+def test_a_loss_is_its_slow_twin_on_each_image(fast, twin, logits, target):
+    expected = torch.stack([twin(row, int(label)) for row, label in zip(logits, target, strict=True)])
+    torch.testing.assert_close(fast(logits, target), expected)
+
+
+@pytest.mark.parametrize("loss", [cross_entropy, margin])
+def test_a_loss_is_differentiable(loss, logits, target):
+    assert torch.autograd.gradcheck(lambda z: loss(z, target), (logits.requires_grad_(),))
+
+
+def test_cross_entropy_of_no_opinion_is_the_logarithm_of_the_number_of_classes():
+    torch.testing.assert_close(cross_entropy(torch.zeros(2, 7), torch.tensor([0, 6])), torch.full((2,), log(7)))
+
+
+def test_cross_entropy_takes_distributions_too(logits, target):
+    certain = torch.nn.functional.one_hot(target, 5).double()
+    torch.testing.assert_close(cross_entropy(logits, certain), cross_entropy(logits, target))
+    torch.testing.assert_close(
+        cross_entropy(logits, torch.full_like(logits, 1 / 5)), logits.logsumexp(1) - logits.mean(1)
+    )
+
+
+def test_the_margin_is_positive_exactly_where_the_prediction_is_wrong(logits, target):
+    target[:2] = logits[:2].argmax(1)
+    assert torch.equal(margin(logits, target) > 0, logits.argmax(1) != target)
+
+
+def test_the_margin_of_probabilities_is_minus_the_paper_s_distance_to_the_boundary():
+    probabilities = torch.tensor([[0.7, 0.2, 0.1], [0.7, 0.2, 0.1]])
+    torch.testing.assert_close(margin(probabilities, torch.tensor([0, 2])), torch.tensor([-0.5, 0.6]))
+
+
+def test_against_asks_for_the_target_of_the_image_that_was_perturbed(logits, target):
+    images, rows = torch.randn(4, 5), torch.tensor([5, 0, 0, 3])
+    against = Against(cross_entropy, lambda x: 2 * x, target)
+    torch.testing.assert_close(against(images, rows), cross_entropy(2 * images, target[rows]))
+    torch.testing.assert_close(against(logits), cross_entropy(2 * logits, target))

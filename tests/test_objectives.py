@@ -1,0 +1,281 @@
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+from math import inf, nan
+
+import pytest
+import torch
+from torch import nn
+
+from reference import objectives as slow
+from reference import solvers as slow_solvers
+from unperturbed.losses import cross_entropy
+from unperturbed.neighborhoods import Linf
+from unperturbed.objectives import AT, SRT, Batch, Objective, Standard, Terms, frozen
+from unperturbed.solvers import PGD, WorstOfK
+
+SOLVER = PGD(around=Linf(eps=0.1), steps=4, step_size=0.04, noise=0.01)
+OBJECTIVES = {
+    "Standard": Standard(),
+    "AT": AT(solver=SOLVER),
+    "SRT": SRT(solver=SOLVER, weight=0.7),
+    "SRT together": SRT(solver=SOLVER, forward="together"),
+    "SRT by images": SRT(solver=SOLVER, mean="images"),
+    "SRT with WorstOfK": SRT(solver=WorstOfK(k=3)),
+}
+every_objective = pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+class Witness(nn.Module):
+    """Passes images on, and remembers in which mode and how many at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def forward(self, x):
+        self.calls.append((self.training, len(x)))
+        return x
+
+
+@pytest.fixture
+def f():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = nn.Sequential(
+            Witness(),
+            nn.Conv2d(1, 4, 3, padding=1),
+            nn.BatchNorm2d(4),
+            nn.Tanh(),
+            nn.Dropout(0),
+            nn.Flatten(),
+            nn.Linear(80, 3),
+        )
+    return network.double()
+
+
+@pytest.fixture
+def batch(rng):
+    x, u = (torch.rand(n, 1, 5, 4, generator=rng, dtype=torch.float64) for n in (4, 6))
+    return Batch(x=x, y=torch.tensor([2, 0, 1, 1]), u=u)
+
+
+def maximizer(f, images):
+    """The twin of SOLVER with the random numbers of seed 0."""
+    noise = 0.01 * torch.empty_like(images).normal_(generator=seeded())
+    solve = partial(slow_solvers.pgd, f, eps=0.1, alpha=0.04, steps=4)
+    return lambda index, image, target: solve(image, target, noise=noise[index])
+
+
+def assert_same_terms_and_gradients(f, terms, outer, standard, robust):
+    torch.testing.assert_close(terms.standard, standard, rtol=0, atol=1e-6)
+    torch.testing.assert_close(terms.robust, torch.as_tensor(robust).to(standard), rtol=0, atol=1e-6)
+    terms.total.backward()
+    (standard + robust).backward()
+    for ours, theirs in zip(f.parameters(), outer.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("unlabeled", [0, 6])
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("weight", [1.0, 0.3])
+def test_srt_is_equation_9(unlabeled, together, weight, f, batch):
+    batch = batch._replace(u=batch.u[:unlabeled])
+    inner, outer = deepcopy(f).eval(), deepcopy(f)
+    terms = SRT(solver=SOLVER, weight=weight, forward="together" if together else "separate")(f, batch, seeded())
+    maximize = maximizer(inner, torch.cat([batch.x, batch.u]))
+    twin = slow.semi_supervised_robust_training(
+        inner, outer, batch.x, batch.y, batch.u, maximize, weight, together=together
+    )
+    assert_same_terms_and_gradients(f, terms, outer, *twin)
+
+
+def test_srt_without_u_is_equation_6(f, batch):
+    batch = batch._replace(u=batch.u[:0])
+    inner, outer = deepcopy(f).eval(), deepcopy(f)
+    terms = SRT(solver=SOLVER, weight=0.4)(f, batch, seeded())
+    twin = slow.robust_training(inner, outer, batch.x, batch.y, maximizer(inner, batch.x), 0.4)
+    assert_same_terms_and_gradients(f, terms, outer, *twin)
+
+
+def test_at_is_its_slow_twin(f, batch):
+    inner, outer = deepcopy(f).eval(), deepcopy(f)
+    terms = AT(solver=SOLVER)(f, batch, seeded())
+    twin = slow.adversarial(outer, batch.x, batch.y, maximizer(inner, batch.x))
+    assert_same_terms_and_gradients(f, terms, outer, twin, 0.0)
+
+
+def test_standard_is_its_slow_twin(f, batch):
+    outer = deepcopy(f)
+    assert_same_terms_and_gradients(
+        f, Standard()(f, batch, seeded()), outer, slow.standard(outer, batch.x, batch.y), 0.0
+    )
+
+
+def test_the_mean_over_images_weighs_every_image_alike(f, batch):
+    f.eval()
+    terms = SRT(solver=SOLVER, weight=0.7)(f, batch, seeded())
+    by_images = SRT(solver=SOLVER, weight=0.7, mean="images")(f, batch, seeded())
+    torch.testing.assert_close(by_images.standard, terms.standard * 4 / 14)
+    torch.testing.assert_close(by_images.robust, terms.robust * 10 / 14)
+
+
+def test_the_weight_multiplies_the_robust_term_alone(f, batch):
+    f.eval()
+    one, three = (SRT(solver=SOLVER, weight=weight)(f, batch, seeded()) for weight in (1.0, 3.0))
+    torch.testing.assert_close(three.robust, 3 * one.robust)
+    torch.testing.assert_close(three.standard, one.standard)
+    torch.testing.assert_close(three.total, one.standard + 3 * one.robust)
+
+
+def test_labels_are_never_used_for_the_robust_term(f, batch):
+    objective = SRT(solver=SOLVER)
+    terms = objective(f, batch, seeded())
+    relabeled = objective(f, batch._replace(y=(batch.y + 1) % 3), seeded())
+    assert torch.equal(relabeled.robust, terms.robust)
+    assert not torch.equal(relabeled.standard, terms.standard)
+
+
+@every_objective
+def test_an_objective_yields_two_scalars_that_train_every_parameter(objective, f, batch, rng):
+    assert isinstance(objective, Objective)
+    terms = objective(f, batch, rng)
+    assert isinstance(terms, Terms)
+    assert terms.standard.shape == terms.robust.shape == ()
+    terms.total.backward()
+    assert all(parameter.grad.abs().sum() > 0 for parameter in (f[1].weight, f[-1].weight, f[-1].bias))
+
+
+@every_objective
+def test_an_objective_repeats_itself_from_the_same_seed(objective, f, batch):
+    assert torch.equal(objective(f, batch, seeded()).total, objective(f, batch, seeded()).total)
+
+
+@every_objective
+def test_a_batch_without_unlabeled_images_is_no_trouble(objective, f, batch, rng):
+    assert objective(f, batch._replace(u=batch.u[:0]), rng).total.isfinite()
+
+
+def test_the_robust_term_sees_labeled_and_unlabeled_images(f, batch):
+    seen = []
+
+    def solver(loss, x, rng):
+        seen.append(x)
+        return x
+
+    terms = SRT(solver=solver)(f.eval(), batch, seeded())
+    pool = torch.cat([batch.x, batch.u])
+    assert torch.equal(seen[0], pool)
+    logits = f(pool)
+    torch.testing.assert_close(terms.robust, cross_entropy(logits, logits.argmax(1)).mean())
+
+
+def test_a_solver_of_the_user_is_a_plain_function(f, batch):
+    def darker(loss, x, rng):
+        return 0.5 * x
+
+    terms = SRT(solver=darker)(f.eval(), batch, seeded())
+    pool = torch.cat([batch.x, batch.u])
+    torch.testing.assert_close(terms.robust, cross_entropy(f(0.5 * pool), f(pool).argmax(1)).mean())
+    adversarial = AT(solver=darker)(f, batch, seeded())
+    torch.testing.assert_close(adversarial.total, cross_entropy(f(0.5 * batch.x), batch.y).mean())
+
+
+@pytest.mark.parametrize(
+    ("forward", "outer_calls"), [("separate", [(True, 4), (True, 10)]), ("together", [(True, 14)])]
+)
+def test_the_adversary_sees_evaluation_mode_and_the_outer_passes_see_training(forward, outer_calls, f, batch, rng):
+    SRT(solver=SOLVER, forward=forward)(f, batch, rng)
+    assert f[0].calls == [(False, 10)] * (1 + SOLVER.steps) + outer_calls
+
+
+def test_adversarial_training_sees_the_same_modes(f, batch, rng):
+    AT(solver=SOLVER)(f, batch, rng)
+    assert f[0].calls == [(False, 4)] * SOLVER.steps + [(True, 4)]
+
+
+def test_a_classifier_in_evaluation_mode_stays_in_it(f, batch, rng):
+    SRT(solver=SOLVER)(f.eval(), batch, rng)
+    assert not any(training for training, _ in f[0].calls)
+    assert not any(module.training for module in f.modules())
+
+
+@pytest.mark.parametrize(
+    ("objective", "passes"),
+    [(SRT(solver=SOLVER), 2), (SRT(solver=SOLVER, forward="together"), 1), (AT(solver=SOLVER), 1), (Standard(), 1)],
+    ids=["separate", "together", "AT", "Standard"],
+)
+def test_batch_norm_takes_its_statistics_from_the_outer_passes_alone(objective, passes, f, batch, rng):
+    objective(f, batch, rng)
+    assert f[2].num_batches_tracked == passes
+
+
+def test_batch_norm_statistics_stand_still_while_a_solver_works(f, batch, rng):
+    before = {name: buffer.clone() for name, buffer in f.named_buffers()}
+
+    def solver(loss, x, rng):
+        found = SOLVER(loss, x, rng)
+        assert all(torch.equal(buffer, before[name]) for name, buffer in f.named_buffers())
+        return found
+
+    SRT(solver=solver)(f, batch, rng)
+    assert not torch.equal(f[2].running_mean, before["2.running_mean"])
+
+
+@every_objective
+def test_a_solver_leaves_no_gradient_on_the_parameters(objective, f, batch, rng):
+    def solver(loss, x, rng):
+        assert not any(parameter.requires_grad for parameter in f.parameters())
+        found = SOLVER(loss, x, rng)
+        assert all(parameter.grad is None for parameter in f.parameters())
+        return found
+
+    (objective if isinstance(objective, Standard) else replace(objective, solver=solver))(f, batch, rng)
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in f.parameters())
+
+
+def test_gradients_that_were_there_before_stay(f, batch, rng):
+    Standard()(f, batch, rng).total.backward()
+    before = [parameter.grad.clone() for parameter in f.parameters()]
+    SRT(solver=SOLVER)(f, batch, rng)
+    assert all(torch.equal(p.grad, grad) for p, grad in zip(f.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_frozen_restores_every_mode_and_every_flag(raises, f):
+    f[2].eval()
+    f[1].requires_grad_(False)
+    f[-1].bias.requires_grad_(False)
+    modes = [module.training for module in f.modules()]
+    flags = [parameter.requires_grad for parameter in f.parameters()]
+    assert len(set(modes)) == len(set(flags)) == 2
+    try:
+        with frozen(f), frozen(f):
+            assert not any(module.training for module in f.modules())
+            assert not any(parameter.requires_grad for parameter in f.parameters())
+            if raises:
+                raise KeyError("the adversary stumbled")
+    except KeyError:
+        assert raises
+    assert [module.training for module in f.modules()] == modes
+    assert [parameter.requires_grad for parameter in f.parameters()] == flags
+
+
+def test_an_error_in_a_solver_is_passed_on_and_leaves_the_classifier_trainable(f, batch, rng):
+    def solver(loss, x, rng):
+        raise KeyError("the adversary stumbled")
+
+    with pytest.raises(KeyError, match="stumbled"):
+        SRT(solver=solver)(f, batch, rng)
+    assert all(module.training for module in f.modules())
+    assert all(parameter.requires_grad for parameter in f.parameters())
+
+
+@pytest.mark.parametrize("weight", [-1.0, nan, inf])
+def test_a_weight_must_be_finite_and_not_negative(weight):
+    with pytest.raises(ValueError, match=rf"SRT\.weight must be a finite number of at least 0, got {weight}"):
+        SRT(weight=weight)

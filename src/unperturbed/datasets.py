@@ -1,0 +1,213 @@
+"""Whole data sets: built in, read from files, downloaded, or your own arrays."""
+
+import os
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .formats import LABELED_PARTS, Parts, read_cifar, read_mnist, read_own_arrays
+from .inputs import check_labels
+
+FOLDER_VARIABLE = "UNPERTURBED_DATA"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Dataset:
+    """Images and labels of one data set, whole and in a fixed order."""
+
+    name: str
+    """name of the data set, or the path of its .npz file"""
+    train_images: Tensor
+    """uint8 (N, C, H, W)"""
+    train_labels: Tensor
+    """int64 (N,)"""
+    test_images: Tensor
+    """uint8 (N, C, H, W)"""
+    test_labels: Tensor
+    """int64 (N,)"""
+    classes: tuple[str, ...]
+    """what each label stands for"""
+    unlabeled_images: Tensor
+    """uint8 (M, C, H, W), images that never had a label; M may be 0"""
+
+    def __post_init__(self) -> None:
+        if not self.train_images.numel() or not self.test_images.numel():
+            raise ValueError(f"{self.name} has no training or no test images: it needs some of both")
+        every = (self.train_images, self.test_images, self.unlabeled_images)
+        if len(shapes := {tuple(images.shape[1:]) for images in every}) > 1:
+            raise ValueError(f"{self.name} has images of the shapes {sorted(shapes)}: make them all the same")
+        count = len(self.classes)
+        check_labels(self.train_labels, len(self.train_images), count, f"{self.name}: train_labels")
+        check_labels(self.test_labels, len(self.test_images), count, f"{self.name}: test_labels")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A data set kept in files: which ones, where they lie, and where they come from."""
+
+    files: tuple[str, ...]
+    """names of the files, in the order `read` takes them"""
+    endings: tuple[str, ...] = ("",)
+    """what may follow the name of a file, best first"""
+    places: tuple[str, ...]
+    """where the files may lie within the data folder, best first"""
+    url: str
+    """address of the folder to download from"""
+    checksums: Mapping[str, str]
+    """MD5 of each file to download"""
+    read: Callable[[Sequence[Path]], Parts]
+    """reader of the files"""
+    classes: tuple[str, ...]
+    """what each label stands for"""
+
+
+def load(name: str, folder: Path | None = None) -> Dataset:
+    """Load a data set by its name, or your own arrays by the path of an .npz file.
+
+    The files of a named data set are looked for in `folder`, else in the folder that the environment
+    variable UNPERTURBED_DATA names; without either they are downloaded once and kept.
+    """
+    if name.endswith(".npz"):
+        parts, classes = read_own_arrays(Path(name).expanduser())
+    elif name == "digits":
+        parts, classes = _digits(), TEN_DIGITS
+    elif name in SOURCES:
+        parts, classes = SOURCES[name].read(_files(name, folder)), SOURCES[name].classes
+    else:
+        raise ValueError(_unknown(name))
+    none = {"unlabeled_images": parts["train_images"][:0]}
+    return Dataset(name=name, classes=classes, **(none | parts))
+
+
+def _unknown(name: str) -> str:
+    nearest = get_close_matches(name.lower(), NAMES, n=1)
+    guess = f"did you mean {nearest[0]!r}? " if nearest else ""
+    return f"unknown data set {name!r}: {guess}choose one of {', '.join(NAMES)} or the path of an .npz file"
+
+
+def _digits(test: int = 400) -> Parts:
+    """The 8x8 digits that come with scikit-learn, shuffled once and for all."""
+    from sklearn.datasets import load_digits
+
+    digits: Any = load_digits()
+    order = torch.randperm(len(digits.target), generator=torch.Generator().manual_seed(0))
+    images = torch.from_numpy(np.rint(digits.images * 255 / 16).astype(np.uint8))[order].unsqueeze(1)
+    labels = torch.from_numpy(digits.target.astype(np.int64))[order]
+    parts = (images[:-test], labels[:-test], images[-test:], labels[-test:])
+    return dict(zip(LABELED_PARTS, parts, strict=True))
+
+
+def _files(name: str, folder: Path | None) -> list[Path]:
+    """Paths of the files of a data set, all from the first place that has any of them."""
+    source = SOURCES[name]
+    chosen = folder or os.environ.get(FOLDER_VARIABLE)
+    folder = Path(chosen).expanduser() if chosen else _downloaded(name, source)
+    if not folder.exists():
+        raise FileNotFoundError(f"the data folder {folder} does not exist: create it or name another one")
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is not a folder: name the folder that the data files lie in")
+    places = [folder / place for place in source.places]
+    found = next(filter(None, (_present(place, source) for place in places)), {})
+    if missing := [file for file in source.files if file not in found]:
+        raise FileNotFoundError(
+            f"{name} lacks {', '.join(missing)} in {' or '.join(map(str, places))}: put the files there, or name "
+            f"no folder by --data or {FOLDER_VARIABLE} to have them downloaded from {source.url}"
+        )
+    return [found[file] for file in source.files]
+
+
+def _present(place: Path, source: Source) -> dict[str, Path]:
+    """Files of a data set that lie in one place; the best ending comes last, and so wins."""
+    paths = [(file, place / (file + ending)) for ending in reversed(source.endings) for file in source.files]
+    return {file: path for file, path in paths if path.is_file()}
+
+
+def _downloaded(name: str, source: Source) -> Path:
+    """Folder with the files of a data set, downloaded unless they lie there already."""
+    import pooch
+
+    pooch.get_logger().setLevel("WARNING")
+    folder = Path(pooch.os_cache("unperturbed")) / name
+    registry = {file: f"md5:{checksum}" for file, checksum in source.checksums.items()}
+    store = pooch.create(path=folder, base_url=source.url, registry=registry)
+    try:
+        for file in registry:
+            path = Path(store.fetch(file, progressbar=find_spec("tqdm") is not None))
+            if path.name.endswith(".tar.gz"):
+                _unpack(path, source.files)
+    except (OSError, ValueError) as error:
+        trouble = "arrived damaged" if isinstance(error, ValueError) else "could not be downloaded"
+        raise ConnectionError(
+            f"{name} {trouble} from {source.url} ({', '.join(registry)}): try again, or put "
+            f"{', '.join(source.files)} into a folder and name it by --data DIR or {FOLDER_VARIABLE}"
+        ) from error
+    return folder
+
+
+def _unpack(archive: Path, names: Sequence[str]) -> None:
+    """Copy the named files out of an archive to where it lies, unless they are there."""
+    if all(archive.with_name(name).exists() for name in names):
+        return
+    with tarfile.open(archive) as members:
+        for member in members:
+            path = archive.with_name(Path(member.name).name)
+            if path.name in names and (contents := members.extractfile(member)):
+                # A copy that is cut short must not bear the name of a whole one.
+                unfinished = path.with_suffix(".part")
+                unfinished.write_bytes(contents.read())
+                unfinished.replace(path)
+
+
+TEN_DIGITS = tuple("0123456789")
+IDX_FILES = tuple(f"{part}-{what}-ubyte" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1"))
+
+MNIST = Source(
+    files=IDX_FILES,
+    endings=("", ".gz"),
+    places=("mnist", "MNIST/raw", ""),
+    url="https://ossci-datasets.s3.amazonaws.com/mnist/",
+    checksums={
+        "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+        "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
+        "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
+        "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+    },
+    read=read_mnist,
+    classes=TEN_DIGITS,
+)
+FASHION_MNIST = Source(
+    files=IDX_FILES,
+    endings=("", ".gz"),
+    places=("fashion-mnist", "FashionMNIST/raw", ""),
+    url="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+    checksums={
+        "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+        "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
+        "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
+        "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+    },
+    read=read_mnist,
+    classes=(
+        "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
+        "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
+    ),
+)  # fmt: skip
+CIFAR10 = Source(
+    files=(*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"),
+    places=("cifar-10-batches-bin", ""),
+    url="https://www.cs.toronto.edu/~kriz/",
+    checksums={"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"},
+    read=read_cifar,
+    classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+)
+
+SOURCES = {"mnist": MNIST, "fashion-mnist": FASHION_MNIST, "cifar10": CIFAR10}
+NAMES = ("digits", *SOURCES)

@@ -1,0 +1,146 @@
+"""The formats that data sets come in: IDX, the binary CIFAR-10, and .npz; nothing is ever unpickled."""
+
+import gzip
+import math
+import struct
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Array = np.ndarray[Any, Any]
+Parts = dict[str, Tensor]
+
+CIFAR_SHAPE = (3, 32, 32)
+LARGEST_IDX = 2**30  # a header that promises more bytes than this is damaged
+LABELED_PARTS = ("train_images", "train_labels", "test_images", "test_labels")
+
+
+def read_mnist(files: Sequence[Path]) -> Parts:
+    """The parts in four IDX files."""
+    return {
+        part: _read_idx(path, 3).unsqueeze(1) if "images" in part else _read_idx(path, 1).long()
+        for part, path in zip(LABELED_PARTS, files, strict=True)
+    }
+
+
+def _read_idx(path: Path, dimensions: int) -> Tensor:
+    """The array in an IDX file of unsigned bytes, plain or gzipped."""
+    header_size = 4 + 4 * dimensions
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            shape = _idx_shape(path, stream.read(header_size), dimensions)
+            # One byte more than promised gives an oversized file away without reading it all.
+            contents = bytearray(stream.read(math.prod(shape) + 1))
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} is cut off or not a gzip file: fetch it again") from error
+    if surplus := len(contents) - math.prod(shape):
+        actual, expected = header_size + len(contents), header_size + math.prod(shape)
+        held = f"at least {actual}" if surplus > 0 else f"only {actual}"
+        raise ValueError(f"{path} holds {held} bytes, expected {expected}: fetch it again")
+    return torch.frombuffer(contents, dtype=torch.uint8).reshape(shape)
+
+
+def _idx_shape(path: Path, header: bytes, dimensions: int) -> tuple[int, ...]:
+    magic = bytes([0, 0, 0x08, dimensions])
+    if header[:4] != magic or len(header) < 4 + 4 * dimensions:
+        raise ValueError(
+            f"{path} starts with the bytes {header.hex() or '(none)'}, expected {magic.hex()} and then "
+            f"{dimensions} sizes, as in an IDX file of unsigned bytes: fetch it again"
+        )
+    shape = struct.unpack(f">{dimensions}I", header[4:])
+    if not 0 < math.prod(shape) <= LARGEST_IDX:
+        raise ValueError(f"{path} claims to hold an array of the absurd shape {shape}: fetch it again")
+    return shape
+
+
+def read_cifar(files: Sequence[Path]) -> Parts:
+    """The parts in the files of the binary CIFAR-10, the test batch last."""
+    *train, test = (_cifar_batch(path) for path in files)
+    images, labels = zip(*train, strict=True)
+    return dict(zip(LABELED_PARTS, (torch.cat(images), torch.cat(labels), *test), strict=True))
+
+
+def _cifar_batch(path: Path) -> tuple[Tensor, Tensor]:
+    """One file of the binary version: records of a label byte and the bytes of its image."""
+    record = 1 + math.prod(CIFAR_SHAPE)
+    size = path.stat().st_size
+    if not size or size % record:
+        raise ValueError(f"{path} is cut off at {size} bytes, expected a multiple of {record}: fetch it again")
+    records = torch.from_numpy(np.fromfile(path, dtype=np.uint8)).reshape(-1, record)
+    return records[:, 1:].reshape(-1, *CIFAR_SHAPE), records[:, 0].long()
+
+
+def read_own_arrays(path: Path) -> tuple[Parts, tuple[str, ...]]:
+    """The parts and the class names in an .npz file, as `numpy.savez` writes it."""
+    arrays = _plain_arrays(path, (*LABELED_PARTS, "unlabeled_images", "classes"))
+    if missing := [part for part in LABELED_PARTS if part not in arrays]:
+        raise ValueError(f"{path} lacks {', '.join(missing)}: save it with all of {', '.join(LABELED_PARTS)}")
+    names = arrays.pop("classes", None)
+    parts = {
+        part: (_as_images if "images" in part else _as_labels)(array, f"{path}: {part}")
+        for part, array in arrays.items()
+    }
+    return parts, _class_names(path, names, torch.cat((parts["train_labels"], parts["test_labels"])))
+
+
+def _plain_arrays(path: Path, names: Sequence[str]) -> dict[str, Array]:
+    """Those of the named arrays that an .npz file holds; nothing is ever unpickled."""
+    if not path.is_file():
+        raise FileNotFoundError(f"the data file {path} does not exist: name an .npz file that does")
+    try:
+        # A TypeError means that the file holds one lone array, which cannot be opened like an archive.
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
+            return {key: stored[key] for key in names if key in stored}
+    except (ValueError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        fault = "holds Python objects" if "Object arrays" in str(error) else "is cut off or not an .npz file"
+        raise ValueError(f"{path} {fault}: save it again, as plain arrays, with numpy.savez") from error
+
+
+def _as_images(array: Array, what: str) -> Tensor:
+    """Images as uint8 (N, C, H, W), from bytes or fractions in any of the common layouts."""
+    pixels = _as_bytes(array, what) if array.dtype.kind == "f" else array
+    if pixels.dtype != np.uint8:
+        raise ValueError(f"{what} must be uint8 or floating point in [0, 1], got {array.dtype}: convert them")
+    if pixels.ndim == 3:
+        pixels = pixels[:, None]
+    if pixels.ndim == 4 and pixels.shape[1] not in (1, 3):
+        pixels = pixels.transpose(0, 3, 1, 2)
+    if pixels.ndim != 4 or pixels.shape[1] not in (1, 3):
+        raise ValueError(
+            f"{what} must have the shape (N, H, W), (N, H, W, C) or (N, C, H, W) with 1 or 3 channels, "
+            f"got {array.shape}: reshape them"
+        )
+    return torch.from_numpy(np.ascontiguousarray(pixels))
+
+
+def _as_bytes(fractions: Array, what: str) -> Array:
+    low, high = float(fractions.min(initial=0)), float(fractions.max(initial=0))
+    if not (low >= 0 and high <= 1):
+        worst = f"a minimum of {low}" if low < 0 else f"a maximum of {high}"
+        raise ValueError(f"{what} must lie in [0, 1], got {worst}: divide by 255 or store them as uint8")
+    return np.rint(fractions * 255).astype(np.uint8)
+
+
+def _as_labels(array: Array, what: str) -> Tensor:
+    if array.dtype.kind not in "iu" or array.ndim != 1:
+        raise ValueError(
+            f"{what} must be integers in one dimension, got {array.dtype} of the shape {array.shape}: "
+            "store the number of its class for each image"
+        )
+    return torch.from_numpy(array.astype(np.int64))
+
+
+def _class_names(path: Path, names: Array | None, labels: Tensor) -> tuple[str, ...]:
+    """Names of the classes: those that were stored, else their numbers."""
+    if names is not None:
+        return tuple(names.astype(str).ravel().tolist())
+    highest = max(0, int(labels.max())) if len(labels) else 0
+    if highest > len(labels):
+        raise ValueError(f"{path} has a label {highest} among {len(labels)} labels: number the classes from 0")
+    return tuple(map(str, range(highest + 1)))

@@ -5,15 +5,22 @@ images. It holds hyper-parameters only: x always arrives as an argument, float i
 The budget lies on theta, so a rotation by 30 degrees and a ball in pixel space are the same kind of thing.
 """
 
+from .appearance import Blur, Color
+from .composed import Composed
 from .definition import TOLERANCE, Box, Neighborhood, box_grid, relative, require_radius
-from .pixels import L0, L2, Linf, changed_pixels, norm
-from .warps import Spatial
+from .pixels import L0, L1, L2, Linf, changed_pixels, norm
+from .warps import Affine, Spatial
 
 __all__ = [
     "L0",
+    "L1",
     "L2",
     "TOLERANCE",
+    "Affine",
+    "Blur",
     "Box",
+    "Color",
+    "Composed",
     "Linf",
     "Neighborhood",
     "Spatial",

@@ -56,15 +56,37 @@ class Box(Neighborhood, Protocol):
         ...
 
 
-def box_grid(radius: Tensor, points: tuple[int, ...], names: tuple[str, ...]) -> Tensor:
-    """Equally spaced points of the box [-radius, radius]; the middle alone where the radius is 0."""
+def box_sample(x: Tensor, radius: Tensor, rng: Generator) -> Tensor:
+    """A point of the box [-radius, radius] for each image, drawn uniformly."""
+    unit = torch.rand(len(x), len(radius), generator=rng, device=x.device, dtype=x.dtype)
+    return (2 * unit - 1) * radius
+
+
+def box_distance(theta: Tensor, radius: Tensor) -> Tensor:
+    """The largest parameter of each row, each in units of its own radius; with radius 0 only 0 is within reach."""
+    return torch.where(theta == 0, 0.0, theta.abs() / radius).amax(1)
+
+
+def box_grid(low: Tensor, high: Tensor, points: tuple[int, ...], names: tuple[str, ...]) -> Tensor:
+    """Equally spaced points of the box [low, high]; 0 alone on an axis without range or with one point."""
     if len(points) != len(names) or min(points) < 1:
         raise ValueError(f"a grid over ({', '.join(names)}) takes {len(names)} positive counts, got {points}")
     axes = [
-        torch.linspace(-r, r, n, dtype=radius.dtype, device=radius.device) if r > 0 and n > 1 else radius.new_zeros(1)
-        for r, n in zip(radius.tolist(), points, strict=True)
+        torch.linspace(a, b, n, dtype=low.dtype, device=low.device) if a < b and n > 1 else low.new_zeros(1)
+        for a, b, n in zip(low.tolist(), high.tolist(), points, strict=True)
     ]
     return torch.cartesian_prod(*axes).view(-1, len(axes))
+
+
+def is_image(perturbed: Tensor) -> Tensor:
+    """Whether all pixels of each image lie in [0, 1], shape (B,)."""
+    return lies_between(perturbed, 0.0, 1.0)
+
+
+def lies_between(images: Tensor, low: Tensor | float, high: Tensor | float) -> Tensor:
+    """Whether all pixels of each image lie between two bounds, shape (B,)."""
+    pixels = images.flatten(1)
+    return (pixels.amin(1) >= low - TOLERANCE) & (pixels.amax(1) <= high + TOLERANCE)
 
 
 def relative(size: Tensor, radius: float) -> Tensor:

@@ -21,7 +21,7 @@ class PGD:
     steps: int = 10
     """K, the number of steps"""
     step_size: float = 2 / 255
-    """alpha: in pixel values for Linf and L2, in units of the radius for Spatial"""
+    """alpha: in pixel values for Linf, L2 and L1, in units of the radius for Spatial, its kin and Composed"""
     start: Start = "normal"
     """at x, at x plus Gaussian noise, or uniformly in the neighborhood"""
     noise: float = 0.001

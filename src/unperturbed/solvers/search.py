@@ -39,7 +39,7 @@ class Grid:
 
     around: Box = field(default_factory=Spatial)
     points: tuple[int, ...] = (31, 5, 5)
-    """values of each parameter: rotation, shift right, shift down"""
+    """values of each parameter, in the order of theta: for Spatial rotation, shift right, shift down"""
     enough: float | None = None
     """an image whose loss exceeds this is searched no further; none: all points are tried"""
     at_once: int = 2048

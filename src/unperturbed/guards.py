@@ -1,0 +1,63 @@
+"""What can go wrong in a run, noticed early and said with its remedy."""
+
+from dataclasses import dataclass, field
+
+from .recipe import SGD
+from .schedules import Cyclic, Piecewise
+
+Record = dict[str, float | int]
+
+
+class DivergedError(ArithmeticError):
+    """The loss is no number any more."""
+
+
+@dataclass(slots=True, kw_only=True)
+class CollapseAlarm:
+    """Notices that C(x) degenerates: a constant C(x) is the trivial minimizer of the robust term."""
+
+    largest_label_share: float
+    """share of the most frequent class among the labels"""
+    patience: float = 0.2
+    """the fraction of the run in which an untrained C(x) is no alarm"""
+    fall: float = 0.10
+    """loss of labeled accuracy, against its best so far, that is an alarm"""
+    best_accuracy: float = field(default=0.0, init=False)
+    raised: bool = field(default=False, init=False)
+
+    @property
+    def suspicious_share(self) -> float:
+        """Half of C(x), or well above the share the most frequent label has; a constant C(x) always exceeds it."""
+        return max(0.5, min(1.5 * self.largest_label_share, (1 + self.largest_label_share) / 2))
+
+    def sentence(self, record: Record, progress: float) -> str | None:
+        """The warning this record calls for; at most one in a run."""
+        share, accuracy = record["largest_class_share"], record["labeled_accuracy"]
+        self.best_accuracy = max(self.best_accuracy, accuracy)
+        one_class = progress >= self.patience and share > self.suspicious_share
+        falling = accuracy < self.best_accuracy - self.fall
+        if self.raised or not (one_class or falling):
+            return None
+        self.raised = True
+        seen = (
+            f"one class takes {share:.0%} of C(x)"
+            if one_class
+            else f"the accuracy of C(x) on labeled images fell from {self.best_accuracy:.0%} to {accuracy:.0%}"
+        )
+        return (
+            f"step {record['step']}: {seen}, as happens when the robust term outweighs the labels: "
+            "lengthen --ramp.over, lower --objective.weight or lower the learning rate"
+        )
+
+
+def blame(standard_is_finite: bool, optimizer: SGD) -> str:
+    """The field of a recipe that most likely made a loss infinite, and its value."""
+    if standard_is_finite:
+        return "objective.weight or objective.solver (only the robust term is not finite)"
+    match optimizer.rate:
+        case Piecewise(rate=rate):
+            return f"optimizer.rate.rate = {rate}"
+        case Cyclic(peak=peak):
+            return f"optimizer.rate.peak = {peak}"
+        case _:
+            return "optimizer.rate"

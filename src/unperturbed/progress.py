@@ -1,0 +1,95 @@
+"""What a person sees while something is going on: bars on a terminal, plain lines elsewhere; always on stderr."""
+
+import sys
+import time
+from collections import abc
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+Record = dict[str, float | int]
+SECONDS_BETWEEN_LINES = 5.0
+
+
+class Bars:
+    """Live progress bars, one for each run or attack."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.tasks: dict[str, TaskID] = {}
+        self.title = ""
+
+    def task(self, name: str, total: int) -> TaskID:
+        if name not in self.tasks:
+            self.tasks[name] = self.progress.add_task(name, total=total, note="")
+        return self.tasks[name]
+
+    def stepped(self, step: int, steps: int, /) -> None:
+        self.progress.update(self.task(self.title, steps), completed=step)
+
+    def logged(self, record: Record, /) -> None:
+        self.progress.update(self.tasks[self.title], note=spoken(record))
+
+    def warned(self, sentence: str, /) -> None:
+        self.progress.console.print(f"[yellow]warning[/] {escape(f'{self.title}: {sentence}')}", highlight=False)
+
+    def attacked(self, name: str, done: int, images: int, standing: float, /) -> None:
+        task = self.task(f"{self.title} under {name}", images)
+        self.progress.update(task, completed=done, note=f"{standing:.1%} unmoved")
+        if done == images:
+            self.progress.remove_task(task)
+            del self.tasks[f"{self.title} under {name}"]
+
+
+class Lines:
+    """A line now and then, for logs and pipes."""
+
+    def __init__(self) -> None:
+        self.title = ""
+        self.last = time.monotonic()
+        self.step = self.steps = 0
+
+    def say(self, text: str, *, now: bool) -> None:
+        if now or time.monotonic() - self.last >= SECONDS_BETWEEN_LINES:
+            print(f"{self.title}: {text}", file=sys.stderr, flush=True)
+            self.last = time.monotonic()
+
+    def stepped(self, step: int, steps: int, /) -> None:
+        self.step, self.steps = step, steps
+
+    def logged(self, record: Record, /) -> None:
+        self.say(f"step {record['step']} of {self.steps}, {spoken(record)}", now=self.step == self.steps)
+
+    def warned(self, sentence: str, /) -> None:
+        self.say(f"warning: {sentence}", now=True)
+
+    def attacked(self, name: str, done: int, images: int, standing: float, /) -> None:
+        self.say(f"{name}, {done} of {images} images, {standing:.1%} unmoved", now=done == images)
+
+
+def spoken(record: Record) -> str:
+    """The gist of a line of the log."""
+    return (
+        f"loss {record['standard']:.3f} + {record['robust_weight']:.2f} x {record['robust']:.3f}, "
+        f"rate {record['rate']:.3g}, C(x) {record['labeled_accuracy']:.0%}, {record['images_per_second']:.0f} img/s"
+    )
+
+
+@contextmanager
+def watching() -> abc.Generator[Bars | Lines]:
+    """A watcher for training and attacks, of the kind that suits the terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield Lines()
+        return
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=console) as progress:
+        yield Bars(progress)

@@ -1,0 +1,201 @@
+"""A recipe: all that decides a training run, as one value that JSON stores and the command line edits."""
+
+import difflib
+import json
+import sys
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+
+from . import models
+from .data import Data
+from .models import Architecture
+from .neighborhoods import L1, L2, Affine, Blur, Box, Color, Composed, Linf, Neighborhood, Spatial, require_radius
+from .objectives import AT, SRT, Objective, Standard
+from .schedules import Cyclic, Piecewise, Ramp, Schedule, require_fractions
+from .solvers import FGSM, PGD, Grid, Sequential, Solver, Strongest, WorstOfK, require_count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SGD:
+    """Stochastic gradient descent with momentum, the optimizer of the paper."""
+
+    rate: Schedule = field(default_factory=Cyclic)
+    """the learning rate over the run"""
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    nesterov: bool = False
+
+    def __post_init__(self) -> None:
+        require_fractions("SGD.momentum", (self.momentum,))
+        require_radius("SGD.weight_decay", self.weight_decay)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation:
+    """How the checkpoint to keep is chosen where data.validation holds labeled images out; never on test images."""
+
+    every: int = 500
+    """steps between two measurements"""
+    solver: Solver | None = None
+    """the adversary whose accuracy counts; none: clean accuracy"""
+
+    def __post_init__(self) -> None:
+        require_count("Validation.every", self.every)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """A whole training run."""
+
+    name: str = "custom"
+    data: Data = field(default_factory=Data)
+    """the images"""
+    model: Architecture = field(default_factory=models.DigitsCNN)
+    """the network"""
+    objective: Objective = field(default_factory=SRT)
+    """what is minimized"""
+    steps: int = 1000
+    """optimizer steps"""
+    batch: int = 128
+    """images in a step, labeled and unlabeled together"""
+    optimizer: SGD = field(default_factory=SGD)
+    ramp: Ramp = field(default_factory=Ramp)
+    """how the robust term comes in"""
+    validation: Validation = field(default_factory=Validation)
+    seed: int = 0
+    """seed of weights, batches and adversaries"""
+    log_every: int = 50
+    """steps between two lines of the log"""
+
+    def __post_init__(self) -> None:
+        require_count("steps", self.steps)
+        require_count("batch", self.batch)
+        require_count("log_every", self.log_every)
+
+
+PARTS: Mapping[type, tuple[type, ...]] = {
+    Neighborhood: (Linf, L2, L1, Spatial, Affine, Blur, Color, Composed),
+    Box: (Spatial, Affine, Blur, Color, Composed),
+    Solver: (PGD, FGSM, WorstOfK, Grid, Sequential, Strongest),
+    Objective: (Standard, AT, SRT),
+    Schedule: (Piecewise, Cyclic),
+    Architecture: (
+        models.DigitsCNN,
+        models.SmallCNN,
+        models.ResNet,
+        models.ResNet18,
+        models.PreActResNet18,
+        models.WideResNet,
+    ),
+}
+"""what may stand in a recipe file where a part of that kind is expected"""
+
+
+def dumps(recipe: Recipe) -> str:
+    """The recipe as JSON text, complete and stable."""
+    return json.dumps(plain(recipe), indent=2, allow_nan=False) + "\n"
+
+
+def loads(text: str, source: str = "the recipe") -> Recipe:
+    """The recipe that `dumps` wrote; whatever does not fit is refused with its place."""
+    try:
+        tree = json.loads(text, parse_constant=lambda word: refuse(source, f"{word} is not a number"))
+        return cast(Recipe, typed(tree, Recipe, source))
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"{source} is not JSON (line {error.lineno}: {error.msg}): restore it or start anew"
+        ) from None
+    except RecursionError:
+        raise ValueError(f"{source} is nested too deeply to be a recipe") from None
+
+
+def read(path: Path) -> Recipe:
+    """The recipe in that file."""
+    try:
+        return loads(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not a text file, expected a recipe in JSON") from None
+
+
+def plain(value: object) -> object:
+    """Frozen dataclasses as dictionaries that name their type, tuples as lists."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"type": type(value).__name__} | {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, tuple):
+        return [plain(item) for item in cast(tuple[object, ...], value)]
+    return value
+
+
+def typed(tree: object, expected: Any, place: str) -> object:
+    """The value that `plain` turned into this tree, checked against the type that is expected there."""
+    origin = get_origin(expected)
+    if origin in (Union, types.UnionType):
+        if tree is None and types.NoneType in get_args(expected):
+            return None
+        (expected,) = [choice for choice in get_args(expected) if choice is not types.NoneType]
+        return typed(tree, expected, place)
+    if origin is Literal:
+        choices = get_args(expected)
+        return tree if tree in choices else refuse(place, f"{tree!r} is none of {', '.join(map(str, choices))}")
+    if origin is tuple:
+        if not isinstance(tree, list):
+            return refuse(place, f"expected a list, got {tree!r}")
+        return typed_tuple(cast(list[object], tree), get_args(expected), place)
+    if expected is float and type(tree) in (int, float):
+        return typed_float(cast(float, tree), place)
+    if expected in (bool, int, float, str):
+        return tree if type(tree) is expected else refuse(place, f"expected {expected.__name__}, got {tree!r}")
+    return typed_part(tree, PARTS.get(expected, (expected,)), place)
+
+
+def typed_float(number: float, place: str) -> float:
+    """A finite number; JSON may hold larger ones than a float."""
+    if abs(number) > sys.float_info.max:
+        refuse(place, "the number is too large")
+    return float(number)
+
+
+def typed_tuple(items: Sequence[object], arguments: tuple[Any, ...], place: str) -> tuple[object, ...]:
+    """A tuple of one type repeated, or of a type for each place."""
+    repeated = len(arguments) == 2 and arguments[1] is Ellipsis
+    expected = (arguments[0],) * len(items) if repeated else arguments
+    if len(items) != len(expected):
+        refuse(place, f"expected {len(expected)} items, got {len(items)}")
+    return tuple(
+        typed(item, kind, f"{place}[{i}]") for i, (item, kind) in enumerate(zip(items, expected, strict=True))
+    )
+
+
+def typed_part(tree: object, choices: tuple[type, ...], place: str) -> object:
+    """One of the dataclasses that may stand there, with all of its fields checked."""
+    names = {choice.__name__: choice for choice in choices}
+    if not isinstance(tree, dict):
+        return refuse(place, f"expected an object with a type ({', '.join(names)}), got {tree!r}")
+    values = cast(dict[str, object], tree).copy()
+    name = values.pop("type", next(iter(names)) if len(names) == 1 else None)
+    if not isinstance(name, str) or name not in names:
+        return refuse(place, f"{name!r} is none of {', '.join(names)}{nearest(str(name), names)}")
+    part = names[name]
+    hints = get_type_hints(part)
+    for key in values:
+        if key not in hints:
+            refuse(place, f"{name} has no field {key!r}{nearest(key, hints)}")
+    arguments = {key: typed(value, hints[key], f"{place}: {key}") for key, value in values.items()}
+    try:
+        return part(**arguments)
+    except TypeError as error:
+        return refuse(place, f"{name} is not complete ({error})")
+
+
+def nearest(word: str, known: Sequence[str] | Mapping[str, object]) -> str:
+    """The words ', did you mean …?' where a known name is close, else nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f", did you mean {close[0]!r}?" if close else ""
+
+
+def refuse(place: str, reason: str) -> Any:
+    """Raise: a value of a recipe does not fit."""
+    raise ValueError(f"{place}: {reason}")

@@ -1,0 +1,54 @@
+"""The machine: which device is used, how random numbers are seeded on it, and what a report says of it."""
+
+import hashlib
+import platform
+from importlib import metadata
+
+import torch
+from torch import Generator
+
+SOFTWARE = ("unperturbed", "torch", "numpy")
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """The device of that name; auto is a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, ImportError) as error:
+        found = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+        raise ValueError(f"there is no device {name!r} on this machine, which has {', '.join(found)}") from error
+    return device
+
+
+def derived_seed(seed: int, *words: str | int) -> int:
+    """A seed of its own for each purpose, so that adding one draw of random numbers changes no other."""
+    text = repr((seed, *words)).encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:7], "big")
+
+
+def generator(device: torch.device, seed: int, *words: str | int) -> Generator:
+    """A generator on that device, seeded for that purpose."""
+    return Generator(device).manual_seed(derived_seed(seed, *words))
+
+
+def provenance(device: torch.device) -> dict[str, str | int]:
+    """What is needed to make a number again: versions, device, threads."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    versions = {package: version_of(package) for package in SOFTWARE}
+    return {
+        **versions,
+        "python": platform.python_version(),
+        "device": f"{device.type}: {name}",
+        "threads": torch.get_num_threads(),
+    }
+
+
+def version_of(package: str) -> str:
+    """The installed version, or a word for a package that runs from its sources."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "from source"

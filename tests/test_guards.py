@@ -1,0 +1,82 @@
+"""The alarm for a collapsing C(x), and what is blamed for a loss that is no number."""
+
+import pytest
+
+from unperturbed.guards import CollapseAlarm, blame
+from unperturbed.recipe import SGD
+from unperturbed.schedules import Cyclic, Piecewise
+
+
+def record(*, step: int = 100, share: float = 0.1, accuracy: float = 0.5) -> dict[str, float | int]:
+    return {"step": step, "largest_class_share": share, "labeled_accuracy": accuracy}
+
+
+def warnings_of(alarm: CollapseAlarm, *records: dict[str, float | int], progress: float = 0.5) -> list[str]:
+    return [sentence for line in records if (sentence := alarm.sentence(line, progress))]
+
+
+def test_one_class_with_more_than_half_of_the_predictions_is_an_alarm_with_remedies():
+    (warning,) = warnings_of(CollapseAlarm(largest_label_share=0.1), record(step=70, share=0.51))
+    assert warning.startswith("step 70: one class takes 51% of C(x)")
+    for remedy in ("--ramp.over", "--objective.weight", "learning rate"):
+        assert remedy in warning
+
+
+def test_exactly_half_of_the_predictions_is_no_alarm():
+    assert not warnings_of(CollapseAlarm(largest_label_share=0.1), record(share=0.5))
+
+
+def test_an_untrained_model_may_favor_one_class_until_patience_ends():
+    alarm = CollapseAlarm(largest_label_share=0.1, patience=0.2)
+    assert not warnings_of(alarm, record(share=1.0), progress=0.19)
+    assert warnings_of(alarm, record(share=1.0), progress=0.2)
+
+
+def test_a_fall_of_labeled_accuracy_by_more_than_ten_points_is_an_alarm():
+    alarm = CollapseAlarm(largest_label_share=0.1)
+    assert not warnings_of(alarm, record(accuracy=0.8), record(accuracy=0.71))
+    (warning,) = warnings_of(alarm, record(accuracy=0.69))
+    assert "fell from 80% to 69%" in warning
+
+
+def test_accuracy_is_compared_with_its_best_and_not_with_the_line_before():
+    alarm = CollapseAlarm(largest_label_share=0.1)
+    assert len(warnings_of(alarm, *(record(accuracy=percent / 100) for percent in (80, 75, 72, 68)))) == 1
+
+
+def test_the_alarm_sounds_once():
+    alarm = CollapseAlarm(largest_label_share=0.1)
+    falling_and_constant = [record(accuracy=0.9), *[record(share=1.0, accuracy=0.1)] * 5]
+    assert len(warnings_of(alarm, *falling_and_constant)) == 1
+
+
+def test_balanced_predictions_of_two_classes_are_no_alarm():
+    alarm = CollapseAlarm(largest_label_share=0.5)
+    assert not warnings_of(alarm, *(record(share=share) for share in (0.5, 0.55, 0.7)))
+    assert warnings_of(alarm, record(share=0.8))
+
+
+@pytest.mark.parametrize("largest_label_share", [0.1, 0.5, 0.7, 0.9, 0.95])
+def test_a_constant_classifier_is_an_alarm_however_the_labels_are_distributed(largest_label_share):
+    alarm = CollapseAlarm(largest_label_share=largest_label_share)
+    assert not warnings_of(alarm, record(share=largest_label_share))
+    assert warnings_of(alarm, record(share=1.0))
+
+
+def test_a_healthy_run_is_silent():
+    alarm = CollapseAlarm(largest_label_share=0.1)
+    lines = [record(step=10 * i, share=0.3 - i / 100, accuracy=0.1 + i / 25) for i in range(20)]
+    assert not any(alarm.sentence(line, line["step"] / 200) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("standard_is_finite", "optimizer", "words"),
+    [
+        (True, SGD(), "objective.weight or objective.solver"),
+        (False, SGD(rate=Cyclic(peak=7.0)), "optimizer.rate.peak = 7.0"),
+        (False, SGD(rate=Piecewise(rate=9.0)), "optimizer.rate.rate = 9.0"),
+        (False, SGD(rate=lambda progress: 1.0), "optimizer.rate"),
+    ],
+)
+def test_blame_names_the_field_and_its_value(standard_is_finite, optimizer, words):
+    assert blame(standard_is_finite, optimizer).startswith(words)

@@ -1,0 +1,357 @@
+"""The directory of a run: written whole or not at all, and never another's."""
+
+import io
+import json
+import os
+import pickle
+import random
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from unperturbed.objectives import AT, SRT
+from unperturbed.recipe import SGD, Recipe, dumps
+from unperturbed.runs import RunDirectory, write_whole
+from unperturbed.schedules import Cyclic
+
+resource = pytest.importorskip("resource", reason="limits on the size of files are a thing of Unix")
+
+CPU = torch.device("cpu")
+STATE = {"step": 3, "model": {"weight": torch.arange(500.0)}, "best": {}, "warned": False}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    directory = RunDirectory(tmp_path / "run")
+    directory.claim(Recipe())
+    return directory
+
+
+def snapshot(directory: Path) -> dict[str, tuple[bytes, int]]:
+    """Bytes and time of change of every file."""
+    return {
+        str(file.relative_to(directory)): (file.read_bytes(), file.stat().st_mtime_ns)
+        for file in directory.rglob("*")
+        if file.is_file()
+    }
+
+
+@contextmanager
+def files_limited_to(size: int):
+    """As on a disk that is full: writing stops after so many bytes of a file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+# Writing whole files
+
+
+def test_a_whole_file_replaces_the_old_one_and_leaves_nothing_else(tmp_path):
+    write_whole(tmp_path / "file", b"old")
+    write_whole(tmp_path / "file", b"new")
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"file": b"new"}
+
+
+def test_a_write_that_fails_half_way_keeps_the_old_file_and_says_so_in_a_sentence(tmp_path):
+    file = tmp_path / "file"
+    write_whole(file, b"old")
+    before = snapshot(tmp_path)
+    with (
+        files_limited_to(1000),
+        pytest.raises(OSError, match=r"could not write .*file \(.+\): what was there") as error,
+    ):
+        write_whole(file, b"n" * 5000)
+    assert "\n" not in str(error.value)
+    assert snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("function", ["fsync", "replace"])
+def test_a_flush_or_a_rename_that_fails_keeps_the_old_file(tmp_path, monkeypatch, function):
+    def fail(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    write_whole(tmp_path / "file", b"old")
+    before = snapshot(tmp_path)
+    monkeypatch.setattr(*((os, "fsync") if function == "fsync" else (Path, "replace")), fail)
+    with pytest.raises(OSError, match=r"\(No space left on device\)"):
+        write_whole(tmp_path / "file", b"new")
+    assert snapshot(tmp_path) == before
+
+
+def test_a_folder_that_is_not_there_is_a_sentence(tmp_path):
+    with pytest.raises(OSError, match=r"could not write .*file \(No such file or directory\)"):
+        write_whole(tmp_path / "nowhere" / "file", b"new")
+
+
+# Checkpoints
+
+
+def test_a_checkpoint_comes_back_as_it_was_written(run):
+    assert run.read_checkpoint(CPU) is None
+    run.write_checkpoint(STATE)
+    state = run.read_checkpoint(CPU)
+    assert state["step"] == 3
+    assert torch.equal(state["model"]["weight"], STATE["model"]["weight"])
+
+
+def test_a_checkpoint_holds_nothing_but_tensors_and_plain_values(run):
+    run.write_checkpoint(STATE)
+    assert torch.load(run.checkpoint, weights_only=True)["step"] == 3
+
+
+def test_a_full_disk_keeps_the_checkpoint_from_before(run):
+    run.write_checkpoint(STATE)
+    before = snapshot(run.path)
+    with files_limited_to(run.checkpoint.stat().st_size // 2), pytest.raises(OSError, match=r"could not write"):
+        run.write_checkpoint({**STATE, "step": 4})
+    assert snapshot(run.path) == before
+    assert run.read_checkpoint(CPU)["step"] == 3
+
+
+class Intruder:
+    """A pickle that makes a file when it is opened."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.file,)
+
+
+def as_torch_file(value: object) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.001, 0.1, 0.5, 0.9, 0.999])
+def test_a_checkpoint_that_was_cut_off_is_refused_in_a_sentence(run, fraction):
+    run.write_checkpoint(STATE)
+    whole = run.checkpoint.read_bytes()
+    run.checkpoint.write_bytes(whole[: int(fraction * len(whole))])
+    with pytest.raises(ValueError, match=r"checkpoint\.pt is no whole checkpoint of unperturbed: delete it") as error:
+        run.read_checkpoint(CPU)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"hello world",
+        b"\x80",
+        pickle.dumps([1, 2], protocol=2),
+        pickle.dumps({"format": 1}, protocol=2),
+        as_torch_file([1, 2]),
+        as_torch_file({"step": 3}),
+        as_torch_file({"format": 2, "step": 3}),
+        as_torch_file({"format": 1, "step": Recipe()}),
+    ],
+    ids=[
+        "text",
+        "one byte",
+        "pickled list",
+        "pickled dictionary",
+        "list",
+        "no format",
+        "another format",
+        "foreign class",
+    ],
+)
+def test_a_file_that_is_no_checkpoint_of_ours_is_refused_in_a_sentence(run, content):
+    run.checkpoint.write_bytes(content)
+    with pytest.raises(ValueError, match="is no whole checkpoint of unperturbed"):
+        run.read_checkpoint(CPU)
+
+
+def test_random_bytes_are_refused_in_a_sentence(run):
+    rng = random.Random(0)
+    for _ in range(100):
+        run.checkpoint.write_bytes(rng.randbytes(rng.randrange(1, 300)))
+        with pytest.raises(ValueError, match="is no whole checkpoint of unperturbed"):
+            run.read_checkpoint(CPU)
+
+
+@pytest.mark.parametrize("wrapped", [as_torch_file, pickle.dumps, lambda value: pickle.dumps(value, protocol=2)])
+def test_a_checkpoint_cannot_run_code(run, tmp_path, wrapped):
+    trace = tmp_path / "trace"
+    pickle.loads(pickle.dumps(Intruder(trace)))
+    assert trace.exists(), "the intruder must be able to do harm for the test to mean anything"
+    trace.unlink()
+    run.checkpoint.write_bytes(wrapped({"format": 1, "step": Intruder(trace)}))
+    with pytest.raises(ValueError, match="is no whole checkpoint of unperturbed"):
+        run.read_checkpoint(CPU)
+    assert not trace.exists()
+
+
+def test_a_checkpoint_that_cannot_be_read_at_all_is_not_called_damaged(run):
+    run.checkpoint.mkdir()
+    with pytest.raises(OSError):
+        run.read_checkpoint(CPU)
+
+
+# Whose directory it is
+
+
+def test_claiming_twice_changes_nothing(run):
+    before = snapshot(run.path)
+    run.claim(Recipe())
+    assert snapshot(run.path) == before
+    assert run.read_recipe() == Recipe()
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (Recipe(steps=7), "steps is 1000 there and 7 here"),
+        (Recipe(optimizer=SGD(rate=Cyclic(peak=0.5))), "optimizer.rate.peak is 0.2 there and 0.5 here"),
+        (Recipe(objective=AT()), "objective.type is SRT there and AT here"),
+        (Recipe(objective=SRT(weight=2.0), seed=5), "objective.weight is 1.0 there and 2.0 here"),
+        (
+            Recipe(model=replace(Recipe().model, channels=(1, 2, 3))),
+            "model.channels is [16, 32, 32] there and [1, 2, 3]",
+        ),
+    ],
+)
+def test_the_run_of_another_recipe_is_refused_by_its_first_differing_field_and_left_untouched(run, other, words):
+    run.write_checkpoint(STATE)
+    run.write_log({"step": 1})
+    (run.path / ".checkpoint.pt.1.new").write_bytes(b"half")
+    before = snapshot(run.path)
+    with pytest.raises(ValueError, match="holds a run of another recipe") as error:
+        run.claim(other)
+    assert words in str(error.value)
+    assert "--out" in str(error.value)
+    assert snapshot(run.path) == before
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"{", "its recipe.json cannot be read"),
+        (b"\xff\xfe\x00", "its recipe.json cannot be read"),
+        (b"[" * 100_000, "its recipe.json cannot be read"),
+        (b"[]", "type is None there and Recipe here"),
+        (dumps(Recipe()).replace("\n", "\n\n").encode(), "written in another way"),
+    ],
+)
+def test_a_recipe_file_that_was_spoiled_is_refused_and_left_untouched(run, content, words):
+    (run.path / "recipe.json").write_bytes(content)
+    before = snapshot(run.path)
+    with pytest.raises(ValueError, match="holds a run of another recipe") as error:
+        run.claim(Recipe())
+    assert words in str(error.value)
+    assert snapshot(run.path) == before
+
+
+def test_a_directory_with_files_of_somebody_else_is_refused_and_left_untouched(tmp_path):
+    (tmp_path / "thesis.tex").write_text("my only copy")
+    before = snapshot(tmp_path)
+    with pytest.raises(ValueError, match=r"holds files but no recipe\.json, so it is no run: name another --out"):
+        RunDirectory(tmp_path).claim(Recipe())
+    assert snapshot(tmp_path) == before
+
+
+def test_a_path_that_is_a_file_is_refused_and_left_untouched(tmp_path):
+    (tmp_path / "file").write_text("content")
+    with pytest.raises(ValueError, match="is a file, expected a directory for the run"):
+        RunDirectory(tmp_path / "file").claim(Recipe())
+    assert (tmp_path / "file").read_text() == "content"
+
+
+def test_a_directory_that_is_empty_or_not_there_is_made_the_runs_own(tmp_path):
+    for path in (tmp_path, tmp_path / "some" / "where"):
+        RunDirectory(path).claim(Recipe(seed=3))
+        assert RunDirectory(path).read_recipe() == Recipe(seed=3)
+        (path / "recipe.json").unlink()
+
+
+def test_half_written_files_of_a_killed_process_are_swept_away(tmp_path):
+    for claimed_before in (False, True):
+        (tmp_path / ".recipe.json.4711.new").write_bytes(b'{"type"')
+        (tmp_path / ".checkpoint.pt.4711.new").write_bytes(b"half")
+        assert (tmp_path / "recipe.json").exists() == claimed_before
+        RunDirectory(tmp_path).claim(Recipe())
+        assert [file.name for file in tmp_path.iterdir()] == ["recipe.json"]
+
+
+def test_a_directory_without_a_run_has_no_recipe(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"holds no run \(no recipe\.json\): make one with unperturbed train"):
+        RunDirectory(tmp_path).read_recipe()
+
+
+# The log
+
+
+def test_the_log_comes_back_line_by_line(run):
+    assert run.read_log() == []
+    for step in (10, 20):
+        run.write_log({"step": step, "rate": 0.1})
+    assert run.read_log() == [{"step": 10, "rate": 0.1}, {"step": 20, "rate": 0.1}]
+
+
+def test_lines_of_steps_that_will_be_taken_again_are_forgotten(run):
+    for step in (10, 20, 30):
+        run.write_log({"step": step})
+    run.forget_log_after(20)
+    assert (run.path / "log.jsonl").read_text() == '{"step": 10}\n{"step": 20}\n'
+
+
+@pytest.mark.parametrize("kept", range(len('{"step": 30, "rate": 0.1}\n')))
+def test_a_last_line_that_was_cut_off_anywhere_does_no_harm(run, kept):
+    whole = '{"step": 30, "rate": 0.1}\n'
+    run.write_log({"step": 20})
+    with (run.path / "log.jsonl").open("a") as log:
+        log.write(whole[:kept])
+    complete = kept == len(whole) - 1
+    assert [record["step"] for record in run.read_log()] == ([20, 30] if complete else [20])
+    run.forget_log_after(20)
+    run.write_log({"step": 30})
+    assert [json.loads(line)["step"] for line in (run.path / "log.jsonl").read_text().splitlines()] == [20, 30]
+
+
+def test_forgetting_where_there_is_no_log_makes_none(run):
+    run.forget_log_after(5)
+    assert not (run.path / "log.jsonl").exists()
+
+
+# The finished model
+
+
+def linear(inputs: int = 4) -> nn.Module:
+    return nn.Sequential(nn.Linear(inputs, 2), nn.BatchNorm1d(2))
+
+
+def test_the_weights_come_back_as_they_were(run):
+    one, other = linear(), linear()
+    run.write_weights(one.state_dict())
+    run.read_weights(other)
+    assert all(torch.equal(other.state_dict()[name], tensor) for name, tensor in one.state_dict().items())
+
+
+def test_a_run_that_is_not_finished_says_how_to_finish_it(run):
+    with pytest.raises(FileNotFoundError, match=r"holds no finished model .*unperturbed train --from .*recipe\.json"):
+        run.read_weights(linear())
+
+
+def test_weights_of_another_model_are_refused_with_the_difference(run):
+    run.write_weights(linear(5).state_dict())
+    with pytest.raises(
+        ValueError, match=r"does not hold the weights of this recipe's model \(size mismatch for 0"
+    ) as error:
+        run.read_weights(linear(4))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\xff" * 100])
+def test_a_file_that_holds_no_weights_is_refused(run, content):
+    run.weights.write_bytes(content)
+    with pytest.raises(ValueError, match="does not hold the weights of this recipe's model"):
+        run.read_weights(linear())

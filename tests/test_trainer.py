@@ -1,0 +1,589 @@
+"""The training loop: exact resume, an honest log, the choice of weights, and inputs it cannot use."""
+
+import io
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import pytest
+import torch
+from torch import Generator, Tensor, nn
+
+from unperturbed.data import Data
+from unperturbed.datasets import load
+from unperturbed.guards import DivergedError, Record
+from unperturbed.neighborhoods import Linf
+from unperturbed.objectives import SRT, Batch, Standard, Terms
+from unperturbed.recipe import SGD, Validation
+from unperturbed.schedules import Cyclic, Piecewise, Ramp
+from unperturbed.solvers import FGSM, PGD, Solver
+from unperturbed.trainer import Images, Trainer
+from unperturbed.training import parts
+
+CPU = torch.device("cpu")
+CLOCK = {"images_per_second", "seconds"}
+
+
+@cache
+def digits(labeled: int = 100, unlabeled: int = 200, validation: int = 0) -> Images:
+    return parts(load("digits"), Data(labeled=labeled, unlabeled=unlabeled, validation=validation))
+
+
+def network(seed: int = 0, *, dropout: float = 0.0) -> nn.Module:
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        layers = (nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(dropout), nn.Linear(32, 10))
+        return nn.Sequential(nn.Flatten(), *layers)
+
+
+def trainer(**changes: object) -> Trainer:
+    settings: dict[str, object] = {
+        "f": network(),
+        "images": digits(),
+        "objective": Standard(),
+        "steps": 12,
+        "batch": 60,
+        "log_every": 5,
+        "device": CPU,
+    }
+    return Trainer(**settings | changes)
+
+
+@dataclass
+class Diary:
+    """A watcher that remembers all it was told."""
+
+    steps: list[tuple[int, int]] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def stepped(self, step: int, steps: int) -> None:
+        self.steps.append((step, steps))
+
+    def logged(self, record: Record) -> None:
+        self.records.append(record)
+
+    def warned(self, sentence: str) -> None:
+        self.warnings.append(sentence)
+
+
+@dataclass
+class Scripted:
+    """An objective whose terms are written down in advance, step by step; f is trained a little meanwhile."""
+
+    standard: list[float]
+    robust: list[float]
+    batches: list[Batch] = field(default_factory=list)
+
+    def __call__(self, f: nn.Module, batch: Batch, rng: Generator) -> Terms:
+        nothing = 0 * f(batch.x).sum()
+        step = len(self.batches)
+        self.batches.append(batch)
+        return Terms(nothing + self.standard[step], nothing + self.robust[step])
+
+
+@dataclass
+class GradientOverflow:
+    """An objective that stays finite while its gradient, at one step, does not."""
+
+    at: int
+    step: int = 0
+
+    def __call__(self, f: nn.Module, batch: Batch, rng: Generator) -> Terms:
+        mean = f(batch.x).square().mean()
+        infinitely_steep = (mean - mean.detach()).abs().sqrt()
+        self.step += 1
+        return Terms(mean + infinitely_steep if self.step - 1 == self.at else mean, torch.zeros_like(mean))
+
+
+def stored(state: dict[str, object]) -> dict[str, object]:
+    """The state as another process would read it."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def assert_same(one: object, other: object, place: str = "state") -> None:
+    """Equal to the last bit, also within dictionaries and lists."""
+    assert type(one) is type(other), place
+    if isinstance(one, Tensor):
+        assert torch.equal(one, other), place
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys(), place
+        for key in one:
+            assert_same(one[key], other[key], f"{place}.{key}")
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other), place
+        for i, (item, counterpart) in enumerate(zip(one, other, strict=True)):
+            assert_same(item, counterpart, f"{place}[{i}]")
+    else:
+        assert one == other, place
+
+
+def timeless(records: list[Record]) -> list[Record]:
+    return [{name: value for name, value in record.items() if name not in CLOCK} for record in records]
+
+
+# Resume
+
+
+def test_a_run_stopped_after_any_step_and_resumed_leaves_no_trace():
+    def started(seed: int) -> Trainer:
+        return trainer(
+            f=network(seed, dropout=0.5),
+            images=digits(labeled=80, unlabeled=220, validation=20),
+            objective=SRT(solver=FGSM(around=Linf(eps=0.1))),
+            optimizer=SGD(rate=Cyclic(peak=0.1)),
+            ramp=Ramp(over=0.5),
+            augmentation=Data(crop=1, flip=True),
+            validation=Validation(every=4, solver=FGSM(around=Linf(eps=0.1))),
+        )
+
+    whole, states, records = started(0), {}, []
+    whole.run(
+        write_log=records.append,
+        write_checkpoint=lambda: states.update({whole.step: stored(whole.state())}),
+        checkpoint_seconds=0.0,
+    )
+    assert whole.batches.steps_per_epoch == 4
+    assert [record["step"] for record in records] == [5, 10, 12]
+    assert sorted(states) == list(range(1, 13))
+    final = whole.state()
+    assert final["optimizer"]["state"][0]["momentum_buffer"].any()
+    for stop, state in states.items():
+        resumed, later = started(seed=1), []
+        resumed.resume(state)
+        assert_same(stored(resumed.state()), state, f"resumed at {stop}")
+        resumed.run(write_log=later.append)
+        assert_same(resumed.state(), final, f"after a stop at {stop}")
+        assert_same(resumed.selected_weights(), whole.selected_weights(), f"chosen after a stop at {stop}")
+        assert timeless(later) == timeless([record for record in records if record["step"] > stop])
+
+
+def test_seeds_decide_the_run():
+    def weights(seed: int) -> list[Tensor]:
+        run = trainer(seed=seed, steps=3)
+        run.run()
+        return [weight.detach() for weight in run.f.parameters()]
+
+    assert_same(weights(1), weights(1))
+    assert not torch.equal(weights(1)[0], weights(2)[0])
+
+
+def test_every_step_of_every_seed_draws_numbers_of_its_own():
+    drawn: list[float] = []
+
+    def objective(f: nn.Module, batch: Batch, rng: Generator) -> Terms:
+        drawn.extend((torch.rand((), generator=rng).item(), torch.rand(()).item()))
+        return Standard()(f, batch, rng)
+
+    for seed in range(3):
+        trainer(objective=objective, seed=seed, steps=3).run()
+    ours, the_global_ones = drawn[::2], drawn[1::2]
+    assert len(set(ours)) == len(set(the_global_ones)) == 9
+
+
+def test_a_run_leaves_the_random_numbers_of_its_caller_as_they_were():
+    torch.manual_seed(123)
+    before = torch.get_rng_state()
+    trainer(f=network(dropout=0.5)).run()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_run_does_not_depend_on_the_random_numbers_of_its_caller():
+    finals = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        run = trainer(f=network(dropout=0.5), steps=3)
+        run.run()
+        finals.append(run.state())
+    assert_same(*finals)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda state: state.pop("optimizer"), "'optimizer'"),
+        (
+            lambda state: state.update(
+                model=trainer(f=nn.Sequential(nn.Flatten(), nn.Linear(64, 10))).state()["model"]
+            ),
+            "",
+        ),
+        (lambda state: state["model"].update({"1.weight": torch.zeros(3, 64)}), "size mismatch for 1.weight"),
+        (lambda state: state.update(model="weights"), "dict"),
+        (lambda state: state.update(optimizer=[]), ""),
+        (lambda state: state.update(since_log=None), ""),
+    ],
+    ids=["field missing", "another network", "another size", "no weights", "no optimizer", "no terms"],
+)
+def test_a_state_of_something_else_is_refused_in_a_sentence(spoil, words):
+    run = trainer(steps=2)
+    run.run()
+    state = stored(run.state())
+    spoil(state)
+    with pytest.raises(ValueError, match="the checkpoint does not fit this recipe") as caught:
+        trainer().resume(state)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# The log
+
+
+def test_a_line_of_the_log_has_these_fields_and_the_means_since_the_last_line():
+    objective = Scripted(standard=[1, 2, 3, 4, 5], robust=[10, 20, 30, 40, 60])
+    rate, ramp = Cyclic(peak=0.1, top=0.5), Ramp(over=0.5)
+    run = trainer(objective=objective, steps=5, log_every=2, optimizer=SGD(rate=rate), ramp=ramp)
+    records: list[Record] = []
+    run.run(write_log=records.append)
+    assert [list(record) for record in records] == [
+        [
+            "step",
+            "rate",
+            "standard",
+            "robust",
+            "robust_weight",
+            "labeled_accuracy",
+            "largest_class_share",
+            "images_per_second",
+            "seconds",
+        ]
+    ] * 3
+    assert [record["step"] for record in records] == [2, 4, 5]
+    assert [record["standard"] for record in records] == [1.5, 3.5, 5.0]
+    assert [record["robust"] for record in records] == [15.0, 35.0, 60.0]
+    # A step is taken at the middle of its share of the run.
+    assert [record["rate"] for record in records] == pytest.approx([rate(0.3), rate(0.7), rate(0.9)])
+    assert [record["robust_weight"] for record in records] == pytest.approx([0.6, 1.0, 1.0])
+    assert all(record["seconds"] >= 0 and record["images_per_second"] > 0 for record in records)
+
+
+def test_the_log_says_how_the_classifier_fares_on_labeled_images_and_on_all():
+    class ThreeIfBright(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bias = nn.Parameter(torch.zeros(10))
+
+        def forward(self, x: Tensor) -> Tensor:
+            answer = torch.where(x.mean((1, 2, 3)) > 0.5, 3, 4)
+            return 10 * nn.functional.one_hot(answer, 10) + self.bias
+
+    bright, dark = torch.full((30, 1, 4, 4), 0.9), torch.full((10, 1, 4, 4), 0.1)
+    images = Images(
+        labeled=torch.cat([bright, dark]),
+        labels=torch.arange(40) % 10,
+        unlabeled=bright.repeat(2, 1, 1, 1),
+        validation=bright[:0],
+        validation_labels=torch.arange(0),
+    )
+    records: list[Record] = []
+    objective = Scripted(standard=[1.0], robust=[0.0])
+    trainer(f=ThreeIfBright(), images=images, objective=objective, steps=1, batch=50).run(write_log=records.append)
+    # Of the bright ones three are labeled 3, of the dark ones one is labeled 4.
+    assert records[0]["labeled_accuracy"] == 4 / 40
+    assert records[0]["largest_class_share"] == pytest.approx(90 / 100)
+
+
+def test_the_speed_of_a_resumed_run_counts_only_its_own_steps(monkeypatch):
+    first = trainer(steps=10, log_every=10)
+    states = {}
+    first.run(write_checkpoint=lambda: states.update({first.step: stored(first.state())}), checkpoint_seconds=0.0)
+    second, records = trainer(steps=10, log_every=10), []
+    second.resume(states[8])
+    monkeypatch.setattr("unperturbed.trainer.time.perf_counter", iter(range(100)).__next__)
+    second.run(write_log=records.append)
+    assert records[0]["images_per_second"] * records[0]["seconds"] == pytest.approx(2 * second.batch)
+
+
+def test_a_watcher_sees_every_step_and_every_line():
+    diary, records = Diary(), []
+    trainer().run(watcher=diary, write_log=records.append)
+    assert diary.steps == [(step, 12) for step in range(1, 13)]
+    assert diary.records == records
+
+
+def test_the_objective_sees_the_model_in_training_mode_and_the_caller_gets_it_in_evaluation_mode():
+    modes = []
+
+    def objective(f: nn.Module, batch: Batch, rng: Generator) -> Terms:
+        modes.append(f.training)
+        return Standard()(f, batch, rng)
+
+    settings = {"log_every": 1, "images": digits(validation=20), "validation": Validation(every=1)}
+    run = trainer(f=network().eval(), objective=objective, **settings)
+    run.run()
+    assert modes == [True] * 12
+    assert not any(module.training for module in run.f.modules())
+
+
+def test_the_ramp_scales_the_robust_term_and_nothing_else():
+    class Slopes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.slopes = nn.Parameter(torch.zeros(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x.flatten(1)[:, :10] + self.slopes.sum()
+
+    def objective(f: nn.Module, batch: Batch, rng: Generator) -> Terms:
+        return Terms(standard=-f.slopes[0], robust=-f.slopes[1])
+
+    run = trainer(
+        f=Slopes(),
+        objective=objective,
+        steps=4,
+        ramp=Ramp(over=1.0),
+        optimizer=SGD(rate=Piecewise(rate=1.0, milestones=()), momentum=0.0, weight_decay=0.0),
+    )
+    run.run()
+    assert run.f.slopes.tolist() == [4.0, (0.5 + 1.5 + 2.5 + 3.5) / 4]
+
+
+# Batches
+
+
+@pytest.mark.parametrize("unlabeled", [0, 200])
+def test_batches_have_the_same_size_with_and_without_unlabeled_images(unlabeled):
+    objective = Scripted(standard=[1.0] * 12, robust=[1.0] * 12)
+    trainer(objective=objective, images=digits(unlabeled=unlabeled)).run()
+    for batch in objective.batches:
+        assert len(batch.x) + len(batch.u) == 60
+        assert len(batch.x) == len(batch.y)
+    assert sum(len(batch.u) for batch in objective.batches) == (0 if unlabeled == 0 else 12 * 40)
+
+
+def test_batches_hold_floats_in_the_unit_interval_and_labels_that_belong_to_their_images():
+    objective = Scripted(standard=[1.0] * 12, robust=[1.0] * 12)
+    trainer(objective=objective, augmentation=Data(crop=1, flip=True)).run()
+    assert all(
+        batch.x.dtype == torch.float32 and 0 <= batch.x.min() < batch.x.max() <= 1 for batch in objective.batches
+    )
+    plain = Scripted(standard=[1.0] * 12, robust=[1.0] * 12)
+    trainer(objective=plain).run()
+    labels_of = {
+        image.tobytes(): int(label) for image, label in zip(digits().labeled.numpy(), digits().labels, strict=True)
+    }
+    for batch in plain.batches:
+        for image, label in zip((255 * batch.x).round().byte().numpy(), batch.y, strict=True):
+            assert labels_of[image.tobytes()] == int(label)
+
+
+# Numbers that are none
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoint_from_before(bad):
+    objective = Scripted(standard=[1.0] * 7 + [bad] * 5, robust=[0.0] * 12)
+    run, states = trainer(objective=objective, optimizer=SGD(rate=Cyclic(peak=0.3))), {}
+    with pytest.raises(DivergedError, match=r"not finite from step 7 on.*optimizer\.rate\.peak = 0\.3"):
+        run.run(write_checkpoint=lambda: states.update({run.step: stored(run.state())}), checkpoint_seconds=0.0)
+    assert sorted(states) == list(range(1, 8))
+    assert all(weight.isfinite().all() for state in states.values() for weight in state["model"].values())
+    resumed = trainer()
+    resumed.resume(states[7])
+    resumed.run()
+    assert resumed.step == 12
+
+
+def test_a_robust_term_that_alone_is_no_number_puts_the_blame_on_its_weight_and_solver():
+    objective = Scripted(standard=[1.0] * 12, robust=[0.0] * 3 + [float("nan")] * 9)
+    with pytest.raises(DivergedError, match=r"from step 3 on.*objective\.weight or objective\.solver"):
+        trainer(objective=objective).run()
+
+
+def test_without_checkpoints_divergence_is_noticed_at_the_next_line_of_the_log():
+    objective, records = Scripted(standard=[1.0] * 6 + [float("nan")] * 6, robust=[0.0] * 12), []
+    with pytest.raises(DivergedError, match="from step 6 on"):
+        trainer(objective=objective).run(write_log=records.append)
+    assert [record["step"] for record in records] == [5]
+
+
+@pytest.mark.parametrize("at", [4, 11])
+def test_weights_that_are_no_numbers_are_never_kept_though_the_loss_is_finite(at):
+    run, kept = trainer(objective=GradientOverflow(at=at)), []
+    with pytest.raises(DivergedError, match=rf"the weights are not finite from step {at + 1} on.*optimizer\.rate"):
+        run.run(write_checkpoint=lambda: kept.append(run.step), checkpoint_seconds=0.0)
+    assert kept == list(range(1, at + 1))
+
+
+# The alarm
+
+
+def dense(seed: int = 0) -> nn.Module:
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+
+
+def robustly(**changes: object) -> Diary:
+    diary = Diary()
+    settings = {
+        "f": dense(),
+        "images": digits(unlabeled=400),
+        "objective": SRT(solver=PGD(around=Linf(eps=0.15), steps=2, step_size=0.1)),
+        "batch": 100,
+        "steps": 60,
+        "log_every": 10,
+    }
+    trainer(**settings | changes).run(watcher=diary)
+    return diary
+
+
+def test_a_classifier_that_really_collapses_sets_off_the_alarm_once():
+    diary = robustly(optimizer=SGD(rate=Cyclic(peak=1.0)))
+    assert diary.records[-1]["largest_class_share"] > 0.9
+    assert len(diary.warnings) == 1
+    assert "one class takes" in diary.warnings[0]
+
+
+def test_a_run_that_goes_well_sets_off_no_alarm():
+    gentle = SRT(solver=PGD(around=Linf(eps=0.05), steps=2, step_size=0.04), weight=0.3)
+    diary = robustly(objective=gentle, optimizer=SGD(rate=Cyclic(peak=0.2)), ramp=Ramp(over=0.5), steps=100)
+    assert diary.records[-1]["labeled_accuracy"] > 0.9
+    assert diary.warnings == []
+
+
+def test_a_resumed_run_does_not_repeat_the_alarm():
+    first = trainer(f=dense(), steps=60, batch=100)
+    first.alarm.raised, first.alarm.best_accuracy = True, 0.9
+    second = trainer(f=dense())
+    second.resume(stored(first.state()))
+    assert (second.alarm.raised, second.alarm.best_accuracy) == (True, 0.9)
+
+
+def test_labels_in_order_are_no_collapse():
+    bright, dark = torch.full((600, 1, 2, 2), 0.9), torch.full((600, 1, 2, 2), 0.1)
+    images = Images(
+        labeled=torch.cat([dark, bright]),
+        labels=torch.arange(2).repeat_interleave(600),
+        unlabeled=dark[:0],
+        validation=dark[:0],
+        validation_labels=torch.arange(0),
+    )
+    separating = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    diary = Diary()
+    trainer(f=separating, images=images, steps=60, optimizer=SGD(rate=Cyclic(peak=0.5))).run(watcher=diary)
+    assert diary.records[-1]["labeled_accuracy"] == 1.0
+    assert 0.4 < diary.records[-1]["largest_class_share"] < 0.6
+    assert diary.warnings == []
+
+
+# Validation
+
+
+class Counter(nn.Module):
+    """Right about so many images as its one weight says, of those labeled 0; each step takes it one further."""
+
+    def __init__(self, plan: list[int]) -> None:
+        super().__init__()
+        self.position = nn.Parameter(torch.zeros(()))
+        self.plan = plan
+
+    def forward(self, x: Tensor) -> Tensor:
+        right = self.plan[min(round(self.position.item()), len(self.plan) - 1)]
+        wrong = (torch.arange(len(x)) >= right).long()
+        return 10 * nn.functional.one_hot(wrong, 2) + self.position
+
+
+def counted(plan: list[int], **changes: object) -> Trainer:
+    """A trainer whose model gets plan[t] of ten validation images right after t steps."""
+
+    def one_further(f: nn.Module, batch: Batch, rng: Generator) -> Terms:
+        return Terms(standard=-f.position, robust=0 * f.position)
+
+    images = Images(
+        labeled=torch.rand(20, 1, 2, 2),
+        labels=torch.arange(20) % 2,
+        unlabeled=torch.rand(0, 1, 2, 2),
+        validation=torch.rand(10, 1, 2, 2),
+        validation_labels=torch.zeros(10, dtype=torch.long),
+    )
+    settings = {
+        "f": Counter(plan),
+        "images": images,
+        "objective": one_further,
+        "optimizer": SGD(rate=Piecewise(rate=1.0, milestones=()), momentum=0.0, weight_decay=0.0),
+        "batch": 20,
+        "steps": len(plan) - 1,
+        "validation": Validation(every=1),
+    }
+    return trainer(**settings | changes)
+
+
+def test_the_weights_that_are_kept_are_the_best_and_not_the_last():
+    run = counted([0, 3, 9, 4, 5])
+    run.run()
+    assert run.best["accuracy"] == 0.9
+    assert run.best["step"] == 2
+    assert run.selected_weights()["position"].item() == 2.0
+    assert run.f.position.item() == 4.0
+
+
+def test_of_equally_good_weights_the_earlier_are_kept():
+    run = counted([0, 3, 9, 9, 9, 2])
+    run.run()
+    assert run.best["step"] == 2
+
+
+def test_validation_comes_at_its_steps_and_at_the_end():
+    run, seen = counted([0, 9, 3, 8, 4, 7], validation=Validation(every=2)), []
+    measure = run.validate
+
+    def noted() -> None:
+        seen.append(run.step)
+        measure()
+
+    run.validate = noted
+    run.run()
+    assert seen == [2, 4, 5]
+    assert run.best["step"] == 5
+
+
+def test_validation_under_attack_counts_images_that_are_right_before_and_after():
+    class Bright(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(()))
+
+        def forward(self, x: Tensor) -> Tensor:
+            brightness = self.scale * (x.mean((1, 2, 3)) - 0.5)
+            return torch.stack([-brightness, brightness], 1)
+
+    brightness = torch.tensor([0.1, 0.45, 0.55, 0.9])
+    images = replace(
+        counted([0, 1]).images,
+        validation=brightness.view(4, 1, 1, 1).expand(4, 1, 2, 2),
+        validation_labels=torch.tensor([0, 0, 0, 1]),
+    )
+
+    def accuracy(solver: Solver | None) -> float:
+        run = counted([0, 1], f=Bright(), images=images, validation=Validation(solver=solver))
+        run.validate()
+        return run.best["accuracy"]
+
+    assert accuracy(None) == 0.75
+    assert accuracy(FGSM(around=Linf(eps=0.1))) == 0.5
+    # A negative makes the image right that was wrong, which is no robustness.
+    assert accuracy(lambda loss, x, rng: 1 - x) == 0.0
+
+
+def test_without_validation_the_last_weights_are_kept():
+    run = trainer()
+    run.run()
+    assert run.best == {}
+    assert_same(run.selected_weights(), run.f.state_dict())
+
+
+# Inputs
+
+
+def test_a_run_without_steps_is_refused():
+    with pytest.raises(ValueError, match="steps must be at least 1, got 0"):
+        trainer(steps=0)
+
+
+def test_a_run_without_labeled_images_is_refused():
+    none = replace(digits(), labeled=digits().labeled[:0], labels=digits().labels[:0])
+    with pytest.raises(ValueError, match="no labeled image was given, expected at least one of each class"):
+        trainer(images=none)

@@ -1,0 +1,459 @@
+"""`fit` on tensors of one's own, and `train` in a directory: killed at any moment, it ends as if it had not been."""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Generator, Tensor, nn
+
+from unperturbed import cli, training
+from unperturbed.data import Data
+from unperturbed.datasets import load
+from unperturbed.guards import DivergedError
+from unperturbed.models import DigitsCNN
+from unperturbed.neighborhoods import Linf
+from unperturbed.objectives import SRT, Batch, Standard, Terms
+from unperturbed.recipe import SGD, Recipe, Validation
+from unperturbed.recipes import RECIPES
+from unperturbed.runs import RunDirectory
+from unperturbed.schedules import Cyclic, Piecewise
+from unperturbed.solvers import FGSM
+from unperturbed.training import fit, fresh_model, parts, train
+
+CPU = torch.device("cpu")
+CLOCK = {"images_per_second", "seconds"}
+needs_sigkill = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows knows no SIGKILL")
+
+TINY = Recipe(
+    data=Data(labeled=100, unlabeled=200),
+    model=DigitsCNN(channels=(2, 2, 2), hidden=4),
+    objective=SRT(solver=FGSM(around=Linf(eps=0.1))),
+    steps=12,
+    batch=60,
+    log_every=5,
+)
+
+
+def timeless(log: list[dict[str, float]]) -> list[dict[str, float]]:
+    return [{name: value for name, value in record.items() if name not in CLOCK} for record in log]
+
+
+def trained(recipe: Recipe, out: Path, **settings: object) -> RunDirectory:
+    train(recipe, out, device="cpu", **settings)
+    return RunDirectory(out)
+
+
+class StopError(Exception):
+    """Ctrl-C, as it were."""
+
+
+class StopAfter:
+    """A watcher that ends a run after a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def stepped(self, step: int, steps: int) -> None:
+        if step == self.step:
+            raise StopError
+
+    def logged(self, record: object) -> None: ...
+
+    def warned(self, sentence: str) -> None: ...
+
+
+# Interruptions
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    return trained(TINY, tmp_path_factory.mktemp("uninterrupted"))
+
+
+@pytest.mark.parametrize("stop", [1, 5, 6, 11, 12])
+def test_a_run_that_was_interrupted_ends_as_if_it_had_not_been(uninterrupted, tmp_path, stop):
+    with pytest.raises(StopError):
+        trained(TINY, tmp_path, watcher=StopAfter(stop), checkpoint_seconds=0.0)
+    assert not RunDirectory(tmp_path).weights.exists()
+    run = trained(TINY, tmp_path)
+    assert run.weights.read_bytes() == uninterrupted.weights.read_bytes()
+    assert timeless(run.read_log()) == timeless(uninterrupted.read_log())
+
+
+def test_lines_of_the_log_that_are_newer_than_the_checkpoint_are_written_once(uninterrupted, tmp_path):
+    with pytest.raises(StopError):
+        trained(TINY, tmp_path, watcher=StopAfter(11), checkpoint_seconds=3600.0)
+    assert [record["step"] for record in RunDirectory(tmp_path).read_log()] == [5, 10]
+    assert not RunDirectory(tmp_path).checkpoint.exists()
+    with (tmp_path / "log.jsonl").open("a") as log:
+        log.write('{"step": 11, "ra')
+    assert timeless(trained(TINY, tmp_path).read_log()) == timeless(uninterrupted.read_log())
+
+
+def test_a_finished_run_returns_at_once_with_the_same_weights(uninterrupted, tmp_path):
+    run = trained(TINY, tmp_path)
+    log = (tmp_path / "log.jsonl").read_bytes()
+    again = train(TINY, tmp_path, device="cpu", watcher=StopAfter(12))
+    assert run.weights.read_bytes() == uninterrupted.weights.read_bytes()
+    assert (tmp_path / "log.jsonl").read_bytes() == log
+    finished = fresh_model(TINY, load("digits"))
+    run.read_weights(finished)
+    assert all(torch.equal(one, other) for one, other in zip(again.parameters(), finished.parameters(), strict=True))
+    assert not again.training
+
+
+# Killed processes
+
+DIGITS = RECIPES["digits-pixel-srt"]
+KILLED = replace(
+    DIGITS,
+    steps=200,
+    batch=20,
+    model=DigitsCNN(channels=(2, 2, 2), hidden=8),
+    objective=replace(DIGITS.objective, solver=FGSM(around=Linf(eps=0.15))),
+)
+
+
+class Sluggish(StopAfter):
+    """A watcher that gives a killer the time to act, also on a fast machine."""
+
+    def stepped(self, step: int, steps: int) -> None:
+        time.sleep(0.008)
+
+
+def train_sluggishly(recipe: Recipe, out: Path) -> None:
+    torch.set_num_threads(1)
+    train(recipe, out, device="cpu", watcher=Sluggish(0), checkpoint_seconds=0.03)
+
+
+def last_change(file: Path) -> int:
+    with suppress(FileNotFoundError):
+        return file.stat().st_mtime_ns
+    return 0
+
+
+def wait_for_change(file: Path, since: int, still_runs: Callable[[], bool]) -> None:
+    """Return once the file is newer, or its writer is gone."""
+    deadline = time.monotonic() + 60.0
+    while last_change(file) == since and still_runs():
+        assert time.monotonic() < deadline, f"{file.name} did not change in a minute"
+        time.sleep(0.001)
+
+
+def assert_as_if_never_killed(run: RunDirectory, whole: RunDirectory, recipe: Recipe) -> None:
+    assert run.weights.read_bytes() == whole.weights.read_bytes()
+    assert timeless(run.read_log()) == timeless(whole.read_log())
+    steps = [json.loads(line)["step"] for line in (run.path / "log.jsonl").read_text().splitlines()]
+    assert steps == [*range(recipe.log_every, recipe.steps, recipe.log_every), recipe.steps]
+    assert {file.name for file in run.path.iterdir()} == {
+        "recipe.json",
+        "log.jsonl",
+        "checkpoint.pt",
+        "model.safetensors",
+    }
+
+
+@needs_sigkill
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_run_killed_at_ten_random_moments_ends_bit_for_bit_as_one_that_was_not(tmp_path):
+    whole = trained(KILLED, tmp_path / "whole")
+    # A fork starts at once, but autograd does not survive one where there is a GPU.
+    context = multiprocessing.get_context("forkserver" if torch.cuda.is_available() else "fork")
+    context.set_forkserver_preload(["pytest", "unperturbed.cli", "sklearn.datasets", "torch._dynamo"])
+    run, moments = RunDirectory(tmp_path / "killed"), random.Random(0)
+    for kill in range(10):
+        before = last_change(run.checkpoint)
+        process = context.Process(target=train_sluggishly, args=(KILLED, run.path))
+        process.start()
+        if kill % 5:
+            wait_for_change(run.checkpoint, before, process.is_alive)
+        time.sleep(moments.uniform(0.0, 0.15))
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    state = run.read_checkpoint(CPU)
+    assert state is not None
+    assert 10 < state["step"] < KILLED.steps
+    assert_as_if_never_killed(trained(KILLED, run.path), whole, KILLED)
+
+
+@needs_sigkill
+def test_the_same_command_goes_on_after_it_was_killed(tmp_path):
+    recipe = replace(
+        DIGITS,
+        steps=150,
+        batch=20,
+        model=DigitsCNN(channels=(4, 4, 4), hidden=8),
+        objective=replace(DIGITS.objective, solver=replace(DIGITS.objective.solver, steps=2)),
+    )
+    run = RunDirectory(tmp_path / "killed")
+    edits = "--steps 150 --batch 20 --model.channels 4 4 4 --model.hidden 8 --objective.solver.steps 2"
+    words = ["train", DIGITS.name, *edits.split(), "--checkpoint-seconds", "0.05", "--device", "cpu"]
+    words += ["--out", str(run.path)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "unperturbed", *words],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    whole = trained(recipe, tmp_path / "whole")
+    wait_for_change(run.checkpoint, 0, lambda: process.poll() is None)
+    time.sleep(random.Random(1).uniform(0.0, 0.1))
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    assert not run.weights.exists()
+    cli.main(words)
+    assert run.read_recipe() == recipe
+    assert_as_if_never_killed(run, whole, recipe)
+
+
+# What a directory may hold
+
+
+def test_the_run_of_another_recipe_is_refused_and_left_untouched(uninterrupted):
+    def files() -> dict[str, tuple[bytes, int]]:
+        return {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in uninterrupted.path.iterdir()}
+
+    before = files()
+    with pytest.raises(ValueError, match=r"another recipe \(optimizer\.momentum is 0\.9 there and 0\.5 here\)"):
+        train(replace(TINY, optimizer=SGD(momentum=0.5)), uninterrupted.path, device="cpu")
+    assert files() == before
+
+
+def test_the_checkpoint_of_another_model_is_refused(uninterrupted, tmp_path):
+    larger = trained(replace(TINY, model=DigitsCNN(channels=(3, 3, 3), hidden=4), steps=1), tmp_path / "larger")
+    run = trained(replace(TINY, steps=1), tmp_path / "run")
+    run.checkpoint.write_bytes(larger.checkpoint.read_bytes())
+    with pytest.raises(ValueError, match=r"does not fit this recipe \(size mismatch for .*\): delete it"):
+        train(replace(TINY, steps=1), run.path, device="cpu")
+
+
+def test_a_checkpoint_of_a_run_holds_nothing_but_tensors_and_plain_values(tmp_path):
+    recipe = replace(TINY, steps=2, data=replace(TINY.data, validation=20))
+    state = torch.load(trained(recipe, tmp_path).checkpoint, weights_only=True)
+    assert state["step"] == 2
+    assert state["best"]["weights"].keys() == state["model"].keys()
+
+
+def test_a_run_that_diverges_keeps_the_last_good_checkpoint_and_no_model(tmp_path):
+    recipe = replace(TINY, objective=Standard(), optimizer=SGD(rate=Piecewise(rate=1e25)))
+    with pytest.raises(DivergedError, match=r"not finite from step \d+ on.*optimizer\.rate\.rate = 1e\+25"):
+        train(recipe, tmp_path, device="cpu", checkpoint_seconds=0.0)
+    run = RunDirectory(tmp_path)
+    state = run.read_checkpoint(CPU)
+    assert state is not None
+    assert state["step"] >= 1
+    assert all(weight.isfinite().all() for weight in state["model"].values())
+    fresh_model(recipe, load("digits")).load_state_dict(state["model"])
+    assert not run.weights.exists()
+
+
+# Which images are used
+
+
+def test_training_never_reads_test_images(uninterrupted, tmp_path, monkeypatch):
+    digits = load("digits")
+    without_test = {
+        name: getattr(digits, name) for name in digits.__slots__ if name not in ("test_images", "test_labels")
+    }
+    monkeypatch.setattr(training, "load", lambda name, folder: SimpleNamespace(**without_test))
+    run = trained(TINY, tmp_path / "plain")
+    assert run.weights.read_bytes() == uninterrupted.weights.read_bytes()
+    trained(
+        replace(TINY, data=replace(TINY.data, validation=20), validation=Validation(every=2)), tmp_path / "chosen"
+    )
+
+
+def test_the_model_that_is_written_is_the_one_validation_chose(tmp_path):
+    recipe = replace(
+        TINY,
+        data=replace(TINY.data, validation=40),
+        objective=Standard(),
+        optimizer=SGD(rate=Piecewise(rate=0.5, milestones=())),
+        validation=Validation(every=1),
+    )
+    f = train(recipe, tmp_path, device="cpu")
+    state = RunDirectory(tmp_path).read_checkpoint(CPU)
+    assert state is not None
+    assert state["best"]["step"] < recipe.steps, "the last weights must not be the best for the test to mean anything"
+    written = safetensors.torch.load_file(RunDirectory(tmp_path).weights)
+    for name, weight in state["best"]["weights"].items():
+        assert torch.equal(written[name], weight)
+        assert torch.equal(f.state_dict()[name], weight)
+    assert any(not torch.equal(written[name], weight) for name, weight in state["model"].items())
+
+
+def test_images_that_never_had_a_label_join_the_unlabeled_ones():
+    digits = load("digits")
+    extra = torch.full((7, 1, 8, 8), 9, dtype=torch.uint8)
+    images = parts(replace(digits, unlabeled_images=extra), Data(labeled=100, validation=30))
+    assert (len(images.labeled), len(images.validation)) == (70, 30)
+    assert len(images.unlabeled) == len(digits.train_images) - 100 + 7
+    assert (images.unlabeled == 9).all((1, 2, 3)).sum() == 7
+
+
+def test_fresh_weights_follow_from_the_seed_and_leave_the_random_numbers_of_the_caller_alone():
+    digits, before = load("digits"), torch.get_rng_state()
+    one, same, other = (fresh_model(replace(TINY, seed=seed), digits).state_dict() for seed in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert any(not torch.equal(one[name], other[name]) for name in one)
+
+
+# Models and tensors of one's own
+
+
+def stripes(count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Noisy images with a bright row or a bright column, and which of the two."""
+    rng = Generator().manual_seed(seed)
+    images, labels = 0.3 * torch.rand(count, 1, 6, 6, generator=rng), torch.arange(count) % 2
+    images[labels == 0, :, 2, :] += 0.6
+    images[labels == 1, :, :, 3] += 0.6
+    return images, labels
+
+
+def dense(outputs: int = 2) -> nn.Module:
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, outputs))
+
+
+def accuracy(f: nn.Module, images: Tensor, labels: Tensor) -> float:
+    with torch.no_grad():
+        return (f(images).argmax(1) == labels).double().mean().item()
+
+
+def as_bytes(images: Tensor) -> Tensor:
+    return (255 * images).round().byte()
+
+
+@pytest.mark.parametrize(
+    ("convert", "unlabeled"),
+    [(torch.Tensor.float, None), (torch.Tensor.float, 100), (as_bytes, None), (as_bytes, 100)],
+    ids=["floats", "floats and unlabeled", "bytes", "bytes and unlabeled"],
+)
+def test_fit_learns_from_few_labels(convert, unlabeled):
+    images, labels = stripes(20)
+    more = None if unlabeled is None else convert(stripes(unlabeled, seed=1)[0])
+    model, (unseen, answers) = dense(), stripes(200, seed=2)
+    assert accuracy(model.eval(), unseen, answers) < 0.8
+    returned = fit(model, labeled=(convert(images), labels), unlabeled=more, steps=60, batch=20, device="cpu")
+    assert returned is model
+    assert not any(module.training for module in model.modules())
+    assert accuracy(model, unseen, answers) > 0.9
+
+
+def test_fit_gives_the_same_weights_for_bytes_as_for_the_floats_they_stand_for():
+    images, labels = stripes(20)
+    as_floats = as_bytes(images).float() / 255
+    pair = [
+        fit(dense(), labeled=(given, labels), steps=3, batch=20, device="cpu")
+        for given in (as_bytes(images), as_floats)
+    ]
+    assert all(torch.equal(one, other) for one, other in zip(*(f.parameters() for f in pair), strict=True))
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.uint8, torch.int16])
+def test_fit_takes_labels_of_any_integer_type(kind):
+    images, labels = stripes(20)
+    one, other = (
+        fit(dense(), labeled=(images, given), steps=2, batch=20, device="cpu") for given in (labels, labels.to(kind))
+    )
+    assert torch.equal(next(one.parameters()), next(other.parameters()))
+
+
+def test_fit_repeats_itself_and_leaves_the_random_numbers_of_the_caller_alone():
+    before = torch.get_rng_state()
+    one, same, other = (
+        fit(dense(), labeled=stripes(20), steps=3, batch=20, device="cpu", seed=seed) for seed in (4, 4, 5)
+    )
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(next(one.parameters()), next(same.parameters()))
+    assert not torch.equal(next(one.parameters()), next(other.parameters()))
+
+
+def test_fit_passes_its_settings_on():
+    seen: list[Batch] = []
+
+    def objective(f: nn.Module, batch: Batch, rng: Generator) -> Terms:
+        seen.append(batch)
+        return Standard()(f, batch, rng)
+
+    images, labels = stripes(20)
+    settings = {"steps": 2, "batch": 12, "optimizer": SGD(rate=Cyclic(peak=1e-9), weight_decay=0.0), "flip": True}
+    model, untouched = dense(), dense()
+    fit(model, labeled=(images, labels), unlabeled=images, objective=objective, crop=1, **settings, device="cpu")
+    assert [(len(batch.x), len(batch.u)) for batch in seen] == [(6, 6)] * 2
+    assert all(
+        torch.allclose(*pair, atol=1e-6) for pair in zip(model.parameters(), untouched.parameters(), strict=True)
+    )
+    originals = {image.numpy().tobytes() for image in images}
+    assert not all(image.numpy().tobytes() in originals for batch in seen for image in batch.x)
+
+
+class Pair(nn.Module):
+    """A model that returns two things."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = dense()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.inner(x), x
+
+
+IMAGES, LABELS = stripes(20)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            {"images": 255 * IMAGES},
+            r"labeled images must lie in \[0, 1\], got a maximum of 2\d\d\.\d+: divide by 255",
+        ),
+        ({"images": IMAGES - 0.5}, r"labeled images must lie in \[0, 1\], got a minimum of -0\.\d+"),
+        ({"images": IMAGES / 0}, r"labeled images must be finite, got NaN or infinity"),
+        ({"images": IMAGES[:, 0]}, r"labeled images must have the shape \(N, C, H, W\), got \(20, 6, 6\)"),
+        ({"images": IMAGES.long()}, r"images must be .*floating point, got torch\.int64"),
+        ({"images": IMAGES[:0], "labels": LABELS[:0]}, r"no labeled image was given"),
+        ({"labels": LABELS + 1}, r"labels must lie in 0 to 1, got 2: number the 2 classes from 0"),
+        ({"labels": LABELS - 1}, r"labels must lie in 0 to 1, got -1"),
+        ({"labels": LABELS.float()}, r"labels must be integers, got torch\.float32"),
+        ({"labels": LABELS[:-1]}, r"labels must have the shape \(20,\), got \(19,\)"),
+        ({"labels": LABELS[:, None]}, r"labels must have the shape \(20,\), got \(20, 1\)"),
+        ({"labels": 0 * LABELS}, r"no labeled image of class 1 was given, though the model has 2 outputs"),
+        ({"model": dense(3)}, r"no labeled image of class 2 was given, though the model has 3 outputs"),
+        ({"batch": 21}, r"batch of 21 is larger than the 20 training images"),
+        ({"batch": 0}, r"batch must be at least 1, got 0"),
+        ({"steps": 0}, r"steps must be at least 1, got 0"),
+        ({"unlabeled": torch.rand(9, 1, 5, 5)}, r"unlabeled images are .*5, 5\) and labeled ones .*6, 6\)"),
+        ({"unlabeled": torch.rand(9, 3, 6, 6)}, r"unlabeled images are .*3, 6, 6\) and labeled ones .*1, 6, 6\)"),
+        ({"unlabeled": as_bytes(IMAGES)}, r"unlabeled images are .*uint8.* and labeled ones .*float32"),
+        ({"unlabeled": IMAGES + 0.5}, r"unlabeled images must lie in \[0, 1\], got a maximum of 1\.\d+"),
+        ({"model": nn.Conv2d(1, 2, 3)}, r"logits of shape \(batch, classes\), got \(2, 2, 4, 4\)"),
+        ({"model": dense(1)}, r"logits of shape \(batch, classes\), got \(2, 1\)"),
+        ({"model": Pair()}, r"logits of shape \(batch, classes\), got a tuple"),
+        ({"model": nn.Sequential(dense(), nn.Softmax(1))}, r"already probabilities: return the logits"),
+        ({"device": "banana"}, r"there is no device 'banana'"),
+    ],
+)
+def test_fit_refuses_what_it_cannot_use_in_a_sentence(given, words):
+    settings = {"model": dense(), "batch": 10, "steps": 2, "device": "cpu"} | given
+    labeled = settings.pop("images", IMAGES), settings.pop("labels", LABELS)
+    with pytest.raises(ValueError, match=words) as error:
+        fit(settings.pop("model"), labeled=labeled, **settings)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,1 @@
+"""One small file for each table or figure: which recipes, which attacks, which columns."""

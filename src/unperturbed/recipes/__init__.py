@@ -1,0 +1,23 @@
+"""Recipes by name, `<data>-<scenario>-<method>`: the only home of the paper's numbers."""
+
+from collections.abc import Mapping
+
+from ..recipe import Recipe, nearest
+from . import cifar10, digits, mnist
+from .budgets import Budget
+
+RECIPES: Mapping[str, Recipe] = {
+    recipe.name: recipe for module in (digits, mnist, cifar10) for recipe in module.recipes()
+}
+
+
+def named(name: str) -> Recipe:
+    """The recipe of that name."""
+    if name not in RECIPES:
+        raise ValueError(f"there is no recipe {name!r}{nearest(name, RECIPES)} (`unperturbed list` names all)")
+    return RECIPES[name]
+
+
+def usual_budget(data: str) -> Budget:
+    """How far adversaries go on that data set in the paper; for other images, the field's habits."""
+    return {"digits": digits.BUDGET, "mnist": mnist.BUDGET, "cifar10": cifar10.BUDGET}.get(data, Budget())

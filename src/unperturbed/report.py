@@ -1,0 +1,229 @@
+"""A report: what an evaluation found, for each image, with all that is needed to make it again."""
+
+import base64
+import io
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from .risks import adversarial_risk, robust_risk, standard_risk
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AttackResult:
+    """What one attack did to every image."""
+
+    name: str
+    budget: str
+    settings: str
+    predicted: Tensor
+    """C(x') of each image, or C(x) where the attack returned no valid point"""
+    rejected: int
+    """returned points that were outside the budget, outside [0, 1] or no numbers: they do not count"""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Report:
+    """Clean and attacked predictions of one classifier on one set of images."""
+
+    labels: Tensor
+    clean: Tensor
+    """C(x)"""
+    attacks: tuple[AttackResult, ...]
+    seed: int
+    provenance: Mapping[str, str | int]
+    recipe: object = None
+    """the recipe of the run in JSON form, where there was one"""
+
+    def __post_init__(self) -> None:
+        counts = {len(self.labels), len(self.clean), *(len(result.predicted) for result in self.attacks)}
+        if len(counts) > 1 or 0 in counts:
+            raise ValueError(f"a report needs as many predictions as labels and at least one, got {sorted(counts)}")
+        for result in self.attacks:
+            standard, robust, adversarial = (risk.int() for risk in self.risks_by_image(result))
+            if not torch.equal(adversarial, standard + (1 - standard) * robust):
+                raise ArithmeticError(f"Lemma 1 does not hold on the predictions under {result.name}")
+
+    def risks_by_image(self, result: AttackResult) -> tuple[Tensor, Tensor, Tensor]:
+        """R_stand, R_rob and R_adv of every image under an attack."""
+        return (
+            standard_risk(self.clean, self.labels),
+            robust_risk(self.clean, result.predicted),
+            adversarial_risk(self.clean, result.predicted, self.labels),
+        )
+
+    def survivors(self, name: str | None = None) -> Tensor:
+        """Which images stay correctly classified: clean, or under the attack of that name."""
+        if name is None:
+            return self.clean == self.labels
+        return ~self.risks_by_image(self[name])[2]
+
+    def __getitem__(self, name: str) -> AttackResult:
+        for result in self.attacks:
+            if result.name == name:
+                return result
+        raise KeyError(f"no attack {name!r} in this report, which has {', '.join(r.name for r in self.attacks)}")
+
+    def accuracy(self, name: str | None = None) -> float:
+        """The share of images correctly classified: clean, or under the attack of that name."""
+        return self.survivors(name).double().mean().item()
+
+    def worst_case(self) -> Tensor:
+        """Which images survive every attack: the worst case is taken image by image, not over averages."""
+        standing = self.survivors()
+        for result in self.attacks:
+            standing = standing & self.survivors(result.name)
+        return standing
+
+    def summary(self) -> dict[str, Any]:
+        """The numbers of the report in plain values."""
+        return {
+            "images": len(self.labels),
+            "clean": measured(self.survivors()),
+            "standard_risk": standard_risk(self.clean, self.labels).double().mean().item(),
+            "worst_case": measured(self.worst_case()),
+            "attacks": [
+                {
+                    "name": result.name,
+                    "budget": result.budget,
+                    "settings": result.settings,
+                    **measured(self.survivors(result.name)),
+                    "robust_risk": self.risks_by_image(result)[1].double().mean().item(),
+                    "adversarial_risk": self.risks_by_image(result)[2].double().mean().item(),
+                    "rejected": result.rejected,
+                    "seconds": round(result.seconds, 3),
+                }
+                for result in self.attacks
+            ],
+        }
+
+    def table(self, *, color: bool = False, width: int = 118) -> str:
+        """The report as a table for the terminal."""
+        summary = self.summary()
+        table = Table("attack", title=f"{summary['images']} images, R_stand {summary['standard_risk']:.4f}")
+        for heading in ("accuracy %", "95 % interval", "R_rob", "R_adv", "seconds"):
+            table.add_column(heading, justify="right")
+        table.add_column("budget", overflow="fold")
+        table.add_row("none (clean)", *percent(summary["clean"]), "", "", "", "")
+        for row in summary["attacks"]:
+            risks = (f"{row['robust_risk']:.4f}", f"{row['adversarial_risk']:.4f}")
+            note = f" ({row['rejected']} points rejected)" if row["rejected"] else ""
+            table.add_row(row["name"], *percent(row), *risks, f"{row['seconds']:.1f}", row["budget"] + note)
+        if len(self.attacks) > 1:
+            table.add_row("worst case of all", *percent(summary["worst_case"]), "", "", "", "")
+        console = Console(
+            file=io.StringIO(), force_terminal=color, width=width, highlight=False, markup=False, emoji=False
+        )
+        console.print(table)
+        return cast(io.StringIO, console.file).getvalue()
+
+    def dumps(self) -> str:
+        """The report as JSON text: the numbers to read, and the predictions they come from."""
+        return json.dumps(
+            {
+                "format": FORMAT,
+                **self.summary(),
+                "seed": self.seed,
+                "provenance": dict(self.provenance),
+                "recipe": self.recipe,
+                "samples": {
+                    "labels": packed(self.labels),
+                    "clean": packed(self.clean),
+                    "attacked": {result.name: packed(result.predicted) for result in self.attacks},
+                },
+            },
+            indent=1,
+        )
+
+
+def loads(text: str, source: str = "the report") -> Report:
+    """The report that `dumps` wrote; its numbers are computed anew from the predictions."""
+    try:
+        tree = json.loads(text)
+        if tree["format"] > FORMAT:
+            raise ValueError("a newer version of unperturbed wrote it: update unperturbed")
+        samples = tree["samples"]
+        attacks = tuple(
+            AttackResult(
+                name=typed(row, "name", str),
+                budget=typed(row, "budget", str),
+                settings=typed(row, "settings", str),
+                predicted=unpacked(samples["attacked"][row["name"]]),
+                rejected=typed(row, "rejected", int),
+                seconds=typed(row, "seconds", float),
+            )
+            for row in tree["attacks"]
+        )
+        return Report(
+            labels=unpacked(samples["labels"]),
+            clean=unpacked(samples["clean"]),
+            attacks=attacks,
+            seed=typed(tree, "seed", int),
+            provenance=typed(tree, "provenance", dict),
+            recipe=tree["recipe"],
+        )
+    except (KeyError, TypeError, AttributeError, RuntimeError, RecursionError, zlib.error) as error:
+        raise ValueError(f"{source} is no report of unperturbed ({type(error).__name__}: {error})") from None
+    except ValueError as error:
+        raise ValueError(f"{source} is no report that can be read: {error}") from None
+
+
+def typed(tree: Mapping[str, Any], key: str, kind: type) -> Any:
+    """The value under that key; one of another type is refused."""
+    if not isinstance(tree[key], kind):
+        raise ValueError(f"its {key} should be of type {kind.__name__}, got {tree[key]!r}")
+    return tree[key]
+
+
+def read(path: Path) -> Report:
+    """The report in that file."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no {path}: make it with `unperturbed evaluate {path.parent}`")
+    return loads(path.read_text(encoding="utf-8", errors="replace"), str(path))
+
+
+def measured(survives: Tensor) -> dict[str, Any]:
+    """An accuracy with its 95 % interval."""
+    low, high = wilson(int(survives.sum().item()), len(survives))
+    return {"accuracy": survives.double().mean().item(), "interval": [low, high]}
+
+
+def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
+    """Wilson's interval of a share; at 95 % by default."""
+    share, scale = successes / trials, 1 + z * z / trials
+    center = (share + z * z / (2 * trials)) / scale
+    half = z / scale * sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    return max(0.0, center - half), min(1.0, center + half)
+
+
+def percent(number: Mapping[str, Any]) -> tuple[str, str]:
+    """An accuracy and its interval, in percent."""
+    low, high = number["interval"]
+    return f"{100 * number['accuracy']:.2f}", f"{100 * low:.2f} - {100 * high:.2f}"
+
+
+def packed(values: Tensor) -> str:
+    """Class numbers as compressed text."""
+    return base64.b64encode(zlib.compress(values.cpu().numpy().astype("<i2").tobytes(), 9)).decode()
+
+
+def unpacked(text: str, most: int = 1 << 24) -> Tensor:
+    """The class numbers that `packed` wrote; text that expands without end is refused."""
+    expanding = zlib.decompressobj()
+    content = expanding.decompress(base64.b64decode(text, validate=True), most)
+    if not expanding.eof or len(content) % 2:
+        raise ValueError("its predictions are damaged")
+    return torch.from_numpy(np.frombuffer(content, dtype="<i2").astype(np.int64))

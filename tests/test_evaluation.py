@@ -1,0 +1,441 @@
+"""What an evaluation shows an attack, what it believes of its answer, and what it reports."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from unperturbed import evaluation
+from unperturbed.attacks import fgsm, grid, pgd, random
+from unperturbed.neighborhoods import L2, Linf, Neighborhood, Spatial
+from unperturbed.report import loads
+
+evaluate = partial(evaluation.evaluate, device="cpu")
+TURNS = Spatial(rotation=30.0, translation=1.0)
+
+
+class Threshold(nn.Module):
+    """C(x) is whether the first pixel exceeds one half."""
+
+    def forward(self, x):
+        bright = 10 * (x[:, 0, 0, 0] - 0.5)
+        return torch.stack([-bright, bright], dim=1)
+
+
+@dataclass
+class Stated:
+    """An attack that says what it keeps to, and then does what it likes."""
+
+    within: Neighborhood
+    move: Callable[[Tensor], Tensor]
+    budget: str = "as stated"
+
+    def __call__(self, f, x, y, rng, /):
+        return self.move(x)
+
+
+def flip(f, x, y, rng):
+    """Turns every prediction of `Threshold`."""
+    return 1 - x
+
+
+def idle(f, x, y, rng):
+    return x
+
+
+@pytest.fixture
+def images(rng):
+    return torch.rand(23, 1, 4, 4, generator=rng)
+
+
+@pytest.fixture
+def labels(images):
+    """Those of `Threshold`, every third of them wrong."""
+    right = (images[:, 0, 0, 0] > 0.5).long()
+    right[::3] = 1 - right[::3]
+    return right
+
+
+@pytest.fixture
+def network():
+    """A trained-looking classifier of four classes with BatchNorm and Dropout, in training mode and float64."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        layers = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Flatten(), nn.Linear(16, 4)
+        result = nn.Sequential(*layers).double()
+    with torch.no_grad():
+        result[-1].weight *= 3
+    return result
+
+
+@pytest.fixture
+def pictures(rng):
+    return torch.rand(23, 1, 4, 4, generator=rng, dtype=torch.float64)
+
+
+@pytest.fixture
+def classes(rng):
+    return torch.randint(0, 4, (23,), generator=rng)
+
+
+SEVERAL = {"fgsm": fgsm(eps=0.1), "pgd": pgd(eps=0.1, steps=3), "random": random(TURNS), "idle": idle, "flip": flip}
+
+
+def test_an_attack_sees_each_image_once_with_its_prediction_and_the_model_in_evaluation_mode(
+    network, pictures, classes
+):
+    seen, shown, modes = [], [], set()
+
+    def spy(f, x, y, rng):
+        assert f is network
+        seen.append(x)
+        shown.append(y)
+        modes.update(module.training for module in f.modules())
+        modes.update(parameter.requires_grad for parameter in f.parameters())
+        return x
+
+    network.train()
+    report = evaluate(network, pictures, classes, {"spy": spy}, batch=10)
+    assert [len(part) for part in seen] == [10, 10, 3]
+    assert torch.equal(torch.cat(seen), pictures)
+    assert torch.equal(torch.cat(shown), network.eval()(pictures).argmax(1))
+    assert torch.equal(torch.cat(shown), report.clean)
+    assert modes == {False}
+
+
+def test_the_model_gets_its_modes_and_flags_back_even_if_an_attack_breaks_down(network, pictures, classes):
+    def break_down(f, x, y, rng):
+        raise RuntimeError("no idea")
+
+    network[1].eval()
+    network[0].weight.requires_grad_(False)
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    evaluate(network, pictures, classes, SEVERAL)
+    with pytest.raises(RuntimeError, match="no idea"):
+        evaluate(network, pictures, classes, {"break down": break_down})
+    assert [module.training for module in network] == [True, False, True, True, True, True]
+    assert [parameter.requires_grad for parameter in network.parameters()] == [False, *[True] * 5]
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+    assert all(parameter.grad is None for parameter in network.parameters())
+
+
+def test_the_three_risks_are_those_of_definition_2_recomputed_naively(network, pictures, classes):
+    attack = fgsm(eps=0.15)
+    report = evaluate(network, pictures, classes, {"fgsm": attack})
+    network.eval()
+    found = attack(network, pictures, network(pictures).argmax(1), torch.Generator())
+    standard = robust = adversarial = 0
+    for x, perturbed, y in zip(pictures, found, classes, strict=True):
+        before, after = (int(network(image[None]).argmax()) for image in (x, perturbed))
+        standard += before != y
+        robust += after != before
+        adversarial += before != y or after != y
+    (row,) = report.summary()["attacks"]
+    assert 0 < robust < 23
+    assert report.summary()["standard_risk"] == pytest.approx(standard / 23)
+    assert row["robust_risk"] == pytest.approx(robust / 23)
+    assert row["adversarial_risk"] == pytest.approx(adversarial / 23)
+    assert row["accuracy"] == pytest.approx(1 - adversarial / 23)
+
+
+def test_lemma_1_holds_on_every_image_and_attack_of_a_report(network, pictures, classes):
+    report = evaluate(network, pictures, classes, SEVERAL)
+    for result in report.attacks:
+        standard, robust, adversarial = (risk.long() for risk in report.risks_by_image(result))
+        assert torch.equal(adversarial, standard + (1 - standard) * robust)
+
+
+def test_an_attack_that_does_nothing_leaves_the_clean_accuracy(network, pictures, classes):
+    report = evaluate(network, pictures, classes, {"idle": idle})
+    assert torch.equal(report["idle"].predicted, report.clean)
+    assert report.accuracy("idle") == report.accuracy()
+
+
+def test_an_attack_that_turns_wrong_predictions_right_gains_nothing(images, labels):
+    wrong = (images[:, 0, 0, 0] > 0.5).long() != labels
+
+    def heal(f, x, y, rng):
+        return torch.where(wrong.view(-1, 1, 1, 1), 1 - x, x)
+
+    report = evaluate(Threshold(), images, labels, {"heal": heal})
+    assert torch.equal(report["heal"].predicted, labels)
+    assert report.accuracy("heal") == report.accuracy() == pytest.approx(15 / 23)
+    assert report.summary()["attacks"][0]["robust_risk"] == pytest.approx(8 / 23)
+
+
+def test_an_attack_that_turns_every_prediction_leaves_nothing(images, labels):
+    report = evaluate(Threshold(), images, labels, {"flip": flip})
+    assert report.accuracy("flip") == 0
+    assert (
+        report.summary()["attacks"][0] | {"robust_risk": 1, "adversarial_risk": 1} == report.summary()["attacks"][0]
+    )
+
+
+CHEATS = {
+    "no numbers": lambda x: torch.full_like(x, torch.nan),
+    "one pixel that is no number": lambda x: (1 - x).index_fill(3, torch.tensor([2]), torch.nan),
+    "infinite": lambda x: torch.full_like(x, torch.inf),
+    "brighter than white": lambda x: 2 - x,
+    "darker than black": lambda x: -x,
+}
+
+
+@pytest.mark.parametrize("move", CHEATS.values(), ids=CHEATS)
+def test_points_that_are_no_images_do_not_count(move, images, labels):
+    report = evaluate(Threshold(), images, labels, {"cheat": lambda f, x, y, rng: move(x)}, batch=10)
+    assert report["cheat"].rejected == 23
+    assert torch.equal(report["cheat"].predicted, report.clean)
+    assert report.accuracy("cheat") == report.accuracy()
+    assert "(23 points rejected)" in " ".join(report.table(width=200).split())
+
+
+@pytest.mark.parametrize(
+    ("within", "move"),
+    [
+        (Linf(eps=0.1), lambda x: 1 - x),
+        (Linf(eps=0.1), lambda x: x.sub_(0.5).abs_()),
+        (Linf(eps=0.0), lambda x: (x + 1e-3).clamp(0, 1)),
+        (L2(eps=0.1), lambda x: 1 - x),
+        (Spatial(), lambda x: (1.2 * x.amax((1, 2, 3), keepdim=True)).clamp_max(1).expand_as(x)),
+    ],
+    ids=["Linf", "Linf in place", "Linf of radius 0", "L2", "Spatial"],
+)
+def test_points_outside_the_stated_budget_do_not_count(within, move, images, labels):
+    images = 0.8 * images
+    report = evaluate(Threshold(), images, labels, {"cheat": Stated(within, move)})
+    assert report["cheat"].rejected == 23
+    assert torch.equal(report["cheat"].predicted, report.clean)
+
+
+def test_a_point_on_the_edge_of_the_budget_counts(images, labels):
+    edge = Stated(Linf(eps=0.1), lambda x: (x - 0.1).clamp(0, 1))
+    report = evaluate(Threshold(), images, labels, {"edge": edge})
+    assert report["edge"].rejected == 0
+    assert report["edge"].budget == "as stated"
+    assert (report["edge"].predicted != report.clean).any()
+
+
+def test_only_the_points_that_break_the_rules_are_set_aside(images, labels):
+    def half_cheat(f, x, y, rng):
+        return torch.cat([1 - x[:5], 5 + x[5:]])
+
+    report = evaluate(Threshold(), images, labels, {"half": half_cheat})
+    assert report["half"].rejected == 18
+    changed = report["half"].predicted != report.clean
+    assert torch.equal(changed, torch.arange(23) < 5)
+
+
+@pytest.mark.parametrize(
+    ("cheat", "shape"),
+    [(lambda f, x, y, rng: x[:1], (1, 1, 4, 4)), (lambda f, x, y, rng: x.flatten(1), (23, 16))],
+    ids=["fewer images", "another shape"],
+)
+def test_an_answer_of_another_shape_is_refused(cheat, shape, images, labels):
+    with pytest.raises(ValueError) as refusal:
+        evaluate(Threshold(), images, labels, {"cheat": cheat})
+    assert str(refusal.value) == f"an attack must return images of shape (23, 1, 4, 4), got {shape}"
+
+
+def test_an_attack_cannot_move_the_images_or_labels_it_is_measured_against(images, labels):
+    def vandal(f, x, y, rng):
+        x.zero_()
+        y.fill_(1)
+        return x
+
+    kept = images.clone(), labels.clone()
+    report = evaluate(Threshold(), images, labels, {"vandal": vandal, "idle": idle})
+    assert torch.equal(images, kept[0])
+    assert torch.equal(labels, kept[1])
+    assert torch.equal(report.clean, (kept[0][:, 0, 0, 0] > 0.5).long())
+    assert torch.equal(report["idle"].predicted, report.clean)
+
+
+def test_an_attack_cannot_leave_the_model_in_another_mode(network, pictures, classes):
+    def leave_in_training(f, x, y, rng):
+        f.train().requires_grad_()
+        return x
+
+    report = evaluate(network, pictures, classes, {"careless": leave_in_training, "idle": idle})
+    assert torch.equal(report["careless"].predicted, report.clean)
+    assert torch.equal(report["idle"].predicted, report.clean)
+
+
+def test_adding_an_attack_changes_no_other_number(network, pictures, classes):
+    alone = evaluate(network, pictures, classes, {"random": random(TURNS, draws=2)})
+    among = evaluate(network, pictures, classes, {**SEVERAL, "random": random(TURNS, draws=2), "last": idle})
+    assert torch.equal(alone.clean, among.clean)
+    assert torch.equal(alone["random"].predicted, among["random"].predicted)
+
+
+def test_an_attack_draws_other_numbers_under_another_name_or_seed_and_in_another_batch(network, pictures, classes):
+    drawn = []
+
+    def draw(f, x, y, rng):
+        drawn.append(torch.rand(3, generator=rng).tolist())
+        return x
+
+    evaluate(network, pictures, classes, {"one": draw, "two": draw}, batch=20)
+    evaluate(network, pictures, classes, {"one": draw}, batch=20, seed=1)
+    evaluate(network, pictures, classes, {"one": draw}, batch=20)
+    assert drawn[-2:] == drawn[:2]
+    assert len({tuple(numbers) for numbers in drawn}) == 6
+
+
+def test_the_same_seed_gives_the_same_report_and_leaves_the_random_numbers_of_the_caller_alone(
+    network, pictures, classes
+):
+    state = torch.get_rng_state()
+    first, second = (evaluate(network, pictures, classes, SEVERAL, seed=5) for _ in range(2))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert first.seed == 5
+    for result in first.attacks:
+        assert torch.equal(result.predicted, second[result.name].predicted)
+
+
+@pytest.mark.parametrize("batch", [1, 7, 23, 500])
+def test_the_size_of_a_batch_does_not_change_what_attacks_without_randomness_find(network, pictures, classes, batch):
+    attacks = {"fgsm": fgsm(eps=0.1), "grid": grid(TURNS, points=(5, 3, 3))}
+    whole = evaluate(network, pictures, classes, attacks)
+    parts = evaluate(network, pictures, classes, attacks, batch=batch)
+    for name in attacks:
+        assert torch.equal(whole[name].predicted, parts[name].predicted)
+        assert (whole[name].predicted != whole.clean).sum() > 0
+
+
+def test_the_worst_case_is_taken_image_by_image(images, labels):
+    def turn(rows):
+        return lambda f, x, y, rng: torch.where(rows.view(-1, 1, 1, 1), 1 - x, x)
+
+    first, last = torch.arange(23) < 8, torch.arange(23) >= 15
+    report = evaluate(Threshold(), images, labels, {"first": turn(first), "last": turn(last)})
+    right = report.clean == labels
+    assert torch.equal(report.survivors("first"), right & ~first)
+    assert torch.equal(report.survivors("last"), right & ~last)
+    assert torch.equal(report.worst_case(), right & ~first & ~last)
+    assert report.summary()["worst_case"]["accuracy"] < min(report.accuracy("first"), report.accuracy("last"))
+
+
+def test_a_report_has_a_verdict_on_every_image(network, pictures, classes):
+    report = loads(evaluate(network, pictures, classes, SEVERAL).dumps())
+    network.eval()
+    assert torch.equal(report.labels, classes)
+    assert torch.equal(report.clean, network(pictures).argmax(1))
+    assert torch.equal(report["flip"].predicted, network(1 - pictures).argmax(1))
+
+
+def test_bytes_and_fractions_give_the_same_report(rng):
+    pixels = torch.randint(0, 256, (23, 1, 4, 4), generator=rng, dtype=torch.uint8)
+    labels = torch.randint(0, 2, (23,), generator=rng)
+    attacks = {"pgd": pgd(eps=0.1), "flip": flip}
+    of_bytes = evaluate(Threshold(), pixels, labels, attacks)
+    of_fractions = evaluate(Threshold(), pixels.float() / 255, labels, attacks)
+    assert of_bytes.summary()["images"] == 23
+    for result in of_bytes.attacks:
+        assert torch.equal(result.predicted, of_fractions[result.name].predicted)
+
+
+def test_a_report_says_what_it_was_made_with(images, labels):
+    report = evaluate(Threshold(), images, labels, {"pgd": pgd(eps=0.2), "flip": flip}, seed=9, recipe={"steps": 3})
+    assert report.seed == 9
+    assert report.recipe == {"steps": 3}
+    assert report.provenance["torch"] == torch.__version__
+    assert report["pgd"].budget == "Linf 0.2, 20 steps of 0.025"
+    assert report["pgd"].settings == repr(pgd(eps=0.2))
+    assert report["flip"].budget == "not stated"
+    assert report["pgd"].seconds > 0
+
+
+def test_a_watcher_hears_of_every_batch(images, labels):
+    heard = []
+
+    class Watcher:
+        def attacked(self, *news):
+            heard.append(news)
+
+    def turn_the_first_five(f, x, y, rng):
+        return torch.cat([1 - x[:5], x[5:]])
+
+    attacks = {"flip": flip, "some": turn_the_first_five}
+    evaluate(Threshold(), images, labels, attacks, batch=10, watcher=Watcher())
+    assert heard[:3] == [("flip", 10, 23, 0.0), ("flip", 20, 23, 0.0), ("flip", 23, 23, 0.0)]
+    assert heard[3:] == [("some", 10, 23, 0.5), ("some", 20, 23, 0.5), ("some", 23, 23, pytest.approx(10 / 23))]
+
+
+def test_labels_of_any_integer_type_are_welcome(images, labels):
+    for dtype in (torch.uint8, torch.int32):
+        assert evaluate(Threshold(), images, labels.to(dtype), {}).accuracy() == pytest.approx(15 / 23)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda x, y: (255 * x, y), r"images must lie in \[0, 1\], got a maximum of 2.*: divide by 255"),
+        (lambda x, y: (x - 0.5, y), r"images must lie in \[0, 1\], got a minimum of -0"),
+        (lambda x, y: (x / 0, y), "images must be finite, got NaN or infinity"),
+        (lambda x, y: ((255 * x).long(), y), r"images must be .*floating point, got torch\.int64"),
+        (lambda x, y: (x[:, 0], y), r"images must have the shape \(N, C, H, W\), got \(23, 4, 4\)"),
+        (lambda x, y: (x[:0], y[:0]), "no image was given, expected at least one"),
+        (lambda x, y: (x, y + 1), "labels must lie in 0 to 1, got 2: number the 2 classes from 0"),
+        (lambda x, y: (x, y - 1), "labels must lie in 0 to 1, got -1"),
+        (lambda x, y: (x, y.float()), r"labels must be integers, got torch\.float32"),
+        (lambda x, y: (x, y[:7]), r"labels must have the shape \(23,\), got \(7,\)"),
+    ],
+    ids=[
+        "bytes as floats",
+        "centered",
+        "infinite",
+        "integers",
+        "no channels",
+        "empty",
+        "from 1",
+        "from -1",
+        "floats",
+        "few",
+    ],
+)
+def test_images_and_labels_that_cannot_be_used_are_refused_in_a_sentence(spoil, sentence, images, labels):
+    with pytest.raises(ValueError, match=sentence):
+        evaluate(Threshold(), *spoil(images, labels), {"idle": idle})
+
+
+class Answering(nn.Module):
+    """A model with an answer of its own kind."""
+
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+
+    def forward(self, x):
+        return self.answer(Threshold()(x))
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (lambda logits: logits[:, 0], r"logits of shape \(batch, classes\), got \(2,\)"),
+        (lambda logits: logits[:, :1], r"got \(2, 1\): return one logit for each of at least 2 classes"),
+        (lambda logits: logits[:1], r"got \(1, 2\): return one row for each of the 2 images"),
+        (lambda logits: (logits, logits), "got a tuple: return one tensor"),
+        (lambda logits: logits.softmax(1), "already probabilities: return the logits, before the softmax"),
+        (lambda logits: logits / 0, "that are finite, got NaN or infinity"),
+        (lambda logits: logits.long(), "as floats, got torch.int64"),
+    ],
+    ids=["one number", "one class", "one row", "two answers", "probabilities", "infinite", "integers"],
+)
+def test_a_model_that_does_not_answer_with_logits_is_refused_in_a_sentence(answer, sentence, images, labels):
+    with pytest.raises(ValueError, match=sentence):
+        evaluate(Answering(answer), images, labels, {"idle": idle})
+
+
+@pytest.mark.parametrize("batch", [0, -3])
+def test_batches_without_an_image_are_refused(batch, images, labels):
+    with pytest.raises(ValueError, match=f"batch must be at least 1, got {batch}"):
+        evaluate(Threshold(), images, labels, {"idle": idle}, batch=batch)
+
+
+def test_a_device_that_is_not_there_is_refused_by_naming_those_that_are(images, labels):
+    with pytest.raises(ValueError, match="there is no device 'cuda:99' on this machine, which has cpu"):
+        evaluate(Threshold(), images, labels, {}, device="cuda:99")

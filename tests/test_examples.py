@@ -1,0 +1,71 @@
+"""Every example is short, complete and says something sensible."""
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+every_example = pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
+
+
+@pytest.fixture(scope="module")
+def printed():
+    """What an example prints when it is run as a script; each is run once."""
+    answers = {}
+
+    def run(path, capsys):
+        if path not in answers:
+            with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng():
+                patch.setattr(sys, "argv", [str(path)])
+                patch.setattr(torch.cuda, "is_available", lambda: False)
+                runpy.run_path(str(path), run_name="__main__")
+            answers[path] = capsys.readouterr().out
+        return answers[path]
+
+    return run
+
+
+def accuracies(text):
+    """The numbers in percent: clean, then under PGD."""
+    table = re.search(r"none \(clean\) +│ +([\d.]+).*?pgd +│ +([\d.]+)", text, re.DOTALL)
+    sentence = re.search(r"accuracy ([\d.]+)% clean, ([\d.]+)% under PGD", text)
+    return [float(number) for number in (table or sentence).groups()]
+
+
+def test_there_are_examples_for_a_model_and_for_a_loop_of_ones_own():
+    assert {path.stem for path in EXAMPLES} >= {"own_model", "own_loop"}
+
+
+@every_example
+def test_an_example_has_at_most_40_lines_and_runs_only_as_a_script(path, capsys):
+    lines = path.read_text().splitlines()
+    assert len(lines) <= 40
+    assert lines[0].startswith('"""')
+    assert lines[-2:] == ['if __name__ == "__main__":', "    main()"]
+    runpy.run_path(str(path), run_name="imported")
+    assert capsys.readouterr().out == ""
+
+
+@every_example
+def test_an_example_trains_a_model_that_withstands_pgd_far_above_chance(path, capsys, printed):
+    clean, under_pgd = accuracies(printed(path, capsys))
+    assert 70 <= clean <= 100
+    assert 40 <= under_pgd <= clean
+
+
+def test_a_model_of_ones_own_gets_a_whole_table(capsys, printed):
+    (path,) = [path for path in EXAMPLES if path.stem == "own_model"]
+    table = printed(path, capsys)
+    for word in ("400 images", "R_stand", "R_rob", "R_adv", "pgd", "shifts", "worst case of all", "Linf 0.1"):
+        assert word in table
+
+
+def test_a_loop_of_ones_own_sees_its_loss_fall(capsys, printed):
+    (path,) = [path for path in EXAMPLES if path.stem == "own_loop"]
+    losses = [float(loss) for loss in re.findall(r"step \d+: loss ([\d.]+)", printed(path, capsys))]
+    assert len(losses) == 3
+    assert losses[-1] < losses[0]

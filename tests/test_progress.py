@@ -1,0 +1,158 @@
+"""What a person sees while something is going on."""
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+from rich.progress import Progress
+
+from unperturbed import progress
+from unperturbed.progress import Bars, Lines, spoken, watching
+
+RECORD = {
+    "step": 20,
+    "rate": 0.05,
+    "standard": 1.25,
+    "robust": 0.5,
+    "robust_weight": 0.75,
+    "labeled_accuracy": 0.9,
+    "largest_class_share": 0.2,
+    "images_per_second": 1234.5,
+    "seconds": 3.0,
+}
+GIST = "loss 1.250 + 0.75 x 0.500, rate 0.05, C(x) 90%, 1234 img/s"
+
+
+class Clock:
+    """Time that passes only when it is told to."""
+
+    now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    result = Clock()
+    monkeypatch.setattr(progress, "time", result)
+    return result
+
+
+@pytest.fixture
+def lines(clock):
+    result = Lines()
+    result.title = "mine"
+    return result
+
+
+@pytest.fixture
+def screen(monkeypatch):
+    """A terminal of 120 columns in place of stderr, and what was written on it."""
+    written = StringIO()
+    monkeypatch.setattr(
+        progress, "Console", lambda **_: Console(file=written, force_terminal=True, width=120, color_system=None)
+    )
+    return written
+
+
+def test_a_record_is_spoken_in_one_line():
+    assert spoken(RECORD) == GIST
+
+
+def test_away_from_a_terminal_there_are_plain_lines_on_stderr(capsys, monkeypatch):
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    with watching() as watcher:
+        assert isinstance(watcher, Lines)
+        watcher.title = "mine"
+        watcher.stepped(20, 20)
+        watcher.logged(RECORD)
+        watcher.warned("one class takes all")
+        watcher.attacked("pgd", 40, 40, 0.625)
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    assert seen.err.splitlines() == [
+        f"mine: step 20 of 20, {GIST}",
+        "mine: warning: one class takes all",
+        "mine: pgd, 40 of 40 images, 62.5% unmoved",
+    ]
+
+
+def test_lines_come_now_and_then_and_at_the_end(lines, clock, capsys):
+    for step in range(1, 101):
+        clock.now += 1
+        lines.stepped(step, 100)
+        lines.logged(RECORD | {"step": step})
+    steps = [int(line.split()[2]) for line in capsys.readouterr().err.splitlines()]
+    assert steps == list(range(5, 101, 5))
+
+
+def test_a_short_run_is_told_by_its_last_line_alone(lines, capsys):
+    for step in (1, 2, 3):
+        lines.stepped(step, 3)
+        lines.logged(RECORD | {"step": step})
+    assert capsys.readouterr().err == f"mine: step 3 of 3, {GIST}\n"
+
+
+def test_an_attack_is_told_when_it_is_done_and_a_warning_at_once(lines, capsys):
+    lines.attacked("pgd", 10, 40, 0.9)
+    lines.warned("beware")
+    lines.attacked("pgd", 40, 40, 0.5)
+    assert capsys.readouterr().err == "mine: warning: beware\nmine: pgd, 40 of 40 images, 50.0% unmoved\n"
+
+
+def test_on_a_terminal_there_are_bars(screen):
+    with watching() as watcher:
+        assert isinstance(watcher, Bars)
+        watcher.title = "mine"
+        watcher.stepped(15, 30)
+        watcher.logged(RECORD)
+        watcher.progress.refresh()
+        watcher.stepped(30, 30)
+        watcher.attacked("pgd", 10, 40, 0.9)
+        watcher.progress.refresh()
+        watcher.attacked("pgd", 40, 40, 0.5)
+    seen = screen.getvalue()
+    assert "15/30" in seen
+    assert GIST in seen
+    assert "30/30" in seen
+    assert "mine under pgd" in seen
+    assert "10/40" in seen
+    assert "90.0% unmoved" in seen
+
+
+def test_a_bar_goes_up_and_that_of_a_finished_attack_goes_away():
+    with Progress(console=Console(file=StringIO(), force_terminal=True)) as bars:
+        watcher = Bars(bars)
+        watcher.title = "mine"
+        watcher.stepped(1, 3)
+        watcher.stepped(2, 3)
+        watcher.attacked("pgd", 10, 40, 0.9)
+        assert [(task.description, task.completed, task.total) for task in bars.tasks] == [
+            ("mine", 2, 3),
+            ("mine under pgd", 10, 40),
+        ]
+        watcher.attacked("pgd", 40, 40, 0.9)
+        watcher.attacked("fgsm", 40, 40, 0.9)
+        watcher.title = "yours"
+        watcher.stepped(1, 5)
+        assert [task.description for task in bars.tasks] == ["mine", "yours"]
+
+
+def test_warnings_stand_above_the_bars(screen):
+    with watching() as watcher:
+        watcher.title = "mine"
+        watcher.stepped(1, 3)
+        watcher.warned("one class takes all")
+    assert "warning mine: one class takes all" in screen.getvalue()
+
+
+def test_a_title_is_shown_as_it_is_whatever_brackets_it_has(screen):
+    with watching() as watcher:
+        watcher.title = "mine [/] [red]"
+        watcher.stepped(1, 3)
+        watcher.warned("beware of [/]")
+        watcher.attacked("[pgd]", 10, 40, 0.5)
+    seen = screen.getvalue()
+    assert "warning mine [/] [red]: beware of [/]" in seen
+    assert "mine [/] [red] under [pgd]" in seen

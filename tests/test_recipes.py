@@ -1,0 +1,246 @@
+"""The recipes: their names, the paper's numbers, and that each of them trains."""
+
+import json
+import re
+from dataclasses import replace
+from itertools import groupby
+
+import numpy as np
+import pytest
+
+from unperturbed import recipe as recipe_files
+from unperturbed.datasets import load
+from unperturbed.models import DigitsCNN, ResNet, SmallCNN, WideResNet
+from unperturbed.neighborhoods import Linf, Spatial
+from unperturbed.objectives import AT, SRT, Standard
+from unperturbed.recipe import SGD
+from unperturbed.recipes import RECIPES, digits, named, usual_budget
+from unperturbed.recipes.budgets import Budget, chosen
+from unperturbed.recipes.methods import epochs
+from unperturbed.schedules import Piecewise, Ramp
+from unperturbed.solvers import PGD, WorstOfK
+from unperturbed.training import parts, train
+
+every_recipe = pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+LABELS_ALONE = ("-standard", "-at", "-worst-of-k", "-rt")
+PAPER = {
+    name: recipe
+    for name, recipe in RECIPES.items()
+    if not name.startswith("digits") and name.endswith((*LABELS_ALONE, "-srt"))
+}
+every_recipe_of_the_paper = pytest.mark.parametrize("recipe", PAPER.values(), ids=PAPER)
+SPATIAL = WorstOfK(around=Spatial(rotation=30.0, translation=3.0), k=10)
+SOLVERS = {
+    "mnist-pixel": PGD(around=Linf(eps=0.3), steps=40, step_size=0.01),
+    "cifar10-pixel": PGD(around=Linf(eps=0.031), steps=10, step_size=0.007),
+    "mnist-spatial": SPATIAL,
+    "cifar10-spatial": SPATIAL,
+}
+MODELS = {
+    "mnist-pixel": SmallCNN(),
+    "mnist-spatial": SmallCNN(),
+    "cifar10-pixel": WideResNet(depth=34, width=10),
+    "cifar10-spatial": ResNet(filters=(16, 16, 32, 64), units=5),
+}
+
+
+def scenario(recipe):
+    """The first two words of a recipe's name."""
+    return "-".join(recipe.name.split("-")[:2])
+
+
+def method(recipe):
+    """What follows them."""
+    return recipe.name.removeprefix(f"{scenario(recipe)}-")
+
+
+@every_recipe
+def test_a_name_tells_data_scenario_and_method(recipe):
+    assert re.fullmatch(r"(digits|mnist|cifar10)-(pixel|spatial)-[a-z0-9-]+", recipe.name)
+    assert recipe.name.startswith(recipe.data.name)
+    assert RECIPES[recipe.name] is recipe
+    kind = {"standard": Standard, "at": AT, "worst-of-k": AT, "rt": SRT, "srt": SRT}
+    assert type(recipe.objective) is kind.get(method(recipe), type(recipe.objective))
+
+
+def test_every_scenario_has_the_methods_of_the_paper():
+    for name, group in groupby(RECIPES.values(), scenario):
+        rival = "at" if name.endswith("pixel") else "worst-of-k"
+        assert {method(recipe) for recipe in group} >= {"standard", rival, "rt", "srt"}
+
+
+@every_recipe
+def test_a_solver_searches_the_neighborhood_of_its_scenario(recipe):
+    solver = getattr(recipe.objective, "solver", None)
+    budget = usual_budget(recipe.data.name)
+    if "-spatial-" in recipe.name and solver is not None:
+        assert solver.around == Spatial(rotation=budget.rotation, translation=budget.translation)
+    elif solver is not None:
+        assert solver.around == Linf(eps=budget.eps)
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name.endswith(LABELS_ALONE)])
+def test_methods_that_use_labels_alone_see_no_unlabeled_image(name):
+    data = RECIPES[name].data
+    assert data.unlabeled == 0
+    seen = parts(load("digits"), replace(data, name="digits", labeled=100))
+    assert (len(seen.labeled), len(seen.unlabeled)) == (100, 0)
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name.endswith("-srt")])
+def test_srt_sees_every_image_whose_label_is_not_used(name):
+    seen = parts(load("digits"), replace(RECIPES[name].data, name="digits", labeled=100))
+    assert (len(seen.labeled), len(seen.unlabeled)) == (100, 1297)
+
+
+@pytest.mark.parametrize("name", ["digits-pixel", "digits-spatial", *SOLVERS])
+def test_rt_differs_from_srt_by_unlabeled_images_and_steps_alone(name):
+    rt, srt = RECIPES[f"{name}-rt"], RECIPES[f"{name}-srt"]
+    assert replace(rt, name=srt.name, data=srt.data, steps=srt.steps) == srt
+    assert replace(rt.data, unlabeled=None) == srt.data
+
+
+@every_recipe_of_the_paper
+def test_the_paper_has_10_000_labels_batches_of_128_and_no_ramp(recipe):
+    assert recipe.data.labeled == 10_000
+    assert recipe.data.validation == 0
+    assert recipe.batch == 128
+    assert recipe.ramp == Ramp(over=0.0)
+
+
+@every_recipe_of_the_paper
+def test_the_networks_are_those_of_the_paper(recipe):
+    assert recipe.model == MODELS[scenario(recipe)]
+
+
+@every_recipe_of_the_paper
+def test_images_of_cifar10_alone_are_cropped_and_flipped(recipe):
+    augmented = (4, True) if recipe.data.name == "cifar10" else (0, False)
+    assert (recipe.data.crop, recipe.data.flip) == augmented
+
+
+@pytest.mark.parametrize("name", [name for name in PAPER if name.endswith(("-at", "-worst-of-k", "-rt", "-srt"))])
+def test_radius_steps_and_step_sizes_are_those_of_the_paper(name):
+    assert RECIPES[name].objective.solver == SOLVERS[scenario(RECIPES[name])]
+
+
+@pytest.mark.parametrize("name", [name for name in PAPER if name.endswith(("-rt", "-srt"))])
+def test_lambda_is_1_pixel_wise_and_0_2_spatially(name):
+    objective = RECIPES[name].objective
+    assert objective.weight == (1.0 if "-pixel-" in name else 0.2)
+    assert (objective.forward, objective.mean) == ("separate", "terms")
+
+
+@every_recipe_of_the_paper
+def test_learning_rates_are_those_of_the_paper(recipe):
+    pixel = SGD(rate=Piecewise(rate=0.05, milestones=(75 / 120, 90 / 120, 100 / 120)), weight_decay=5e-4)
+    spatial = SGD(rate=Piecewise(rate=0.1, milestones=(40 / 80, 60 / 80)), weight_decay=2e-4)
+    assert recipe.optimizer == (pixel if "-pixel-" in recipe.name else spatial)
+    assert (recipe.optimizer.momentum, recipe.optimizer.nesterov) == (0.9, False)
+
+
+@every_recipe_of_the_paper
+def test_runs_take_120_epochs_pixel_wise_and_80_000_steps_spatially(recipe):
+    images = 10_000 if recipe.data.unlabeled == 0 else {"mnist": 60_000, "cifar10": 50_000}[recipe.data.name]
+    steps = round(120 * images / 128) if "-pixel-" in recipe.name else 80_000
+    assert recipe.steps == steps
+
+
+def test_epochs_are_counted_in_steps():
+    assert epochs(120, images=10_000) == 9_375
+    assert epochs(1, images=100, batch=30) == 3
+
+
+def test_digits_stay_small_enough_for_a_cpu():
+    for recipe in digits.recipes():
+        assert recipe.data.labeled == 100
+        assert isinstance(recipe.model, DigitsCNN)
+        assert recipe.steps <= 2_000
+
+
+def test_budgets_are_those_of_the_papers_evaluation():
+    assert usual_budget("cifar10") == Budget(eps=0.031, steps=10, step_size=0.007, rotation=30.0, translation=3.0)
+    assert usual_budget("mnist") == Budget(eps=0.3, steps=40, step_size=0.01, rotation=30.0, translation=3.0)
+    assert usual_budget("digits") == digits.BUDGET
+
+
+def test_other_images_are_attacked_by_the_habits_of_the_field():
+    assert usual_budget("my.npz") == Budget(eps=8 / 255, steps=20, step_size=2 / 255, rotation=30.0, translation=3.0)
+
+
+def test_attacks_are_chosen_by_name_in_any_case_and_in_the_order_given():
+    attacks = Budget().attacks()
+    assert chosen(attacks, "all") == attacks
+    assert list(chosen(attacks, "gridadv, PGD")) == ["gridadv", "pgd"]
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        ("pdg", "there is no attack 'pdg', did you mean 'pgd'? (there are fgsm, pgd"),
+        ("pgd,gridav.t", "there is no attack 'gridav.t', did you mean 'gridadv.t'?"),
+        ("zzzzzz", "there is no attack 'zzzzzz' (there are fgsm"),
+        ("", "there is no attack '' (there are fgsm"),
+    ],
+)
+def test_an_attack_that_is_not_there_is_answered_with_the_nearest(names, sentence):
+    with pytest.raises(ValueError) as refusal:
+        chosen(Budget().attacks(), names)
+    assert str(refusal.value).startswith(sentence)
+
+
+def test_a_recipe_that_is_not_there_is_answered_with_the_nearest():
+    assert named("mnist-pixel-srt") is RECIPES["mnist-pixel-srt"]
+    with pytest.raises(
+        ValueError, match=r"there is no recipe 'mnist-pixl-srt', did you mean 'mnist-pixel-srt'\? \(`"
+    ):
+        named("mnist-pixl-srt")
+
+
+@every_recipe
+def test_a_recipe_survives_being_written_and_read(recipe):
+    text = recipe_files.dumps(recipe)
+    assert recipe_files.loads(text) == recipe
+    assert json.loads(text)["name"] == recipe.name
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """Two data sets of noise, of one channel and of three, with two classes."""
+    rng = np.random.default_rng(0)
+    folder = tmp_path_factory.mktemp("tiny")
+    for channels in (1, 3):
+        images = rng.integers(0, 256, (40, 16, 16, channels), dtype=np.uint8)
+        labels = np.arange(40) % 2
+        np.savez(
+            folder / f"{channels}.npz",
+            train_images=images,
+            train_labels=labels,
+            test_images=images,
+            test_labels=labels,
+        )
+    return folder
+
+
+@every_recipe
+def test_every_recipe_trains_three_steps_on_tiny_images(recipe, tiny, tmp_path):
+    channels = 3 if recipe.data.name == "cifar10" else 1
+    small = {
+        WideResNet: WideResNet(depth=10, width=1),
+        ResNet: ResNet(units=1),
+        DigitsCNN: DigitsCNN(channels=(4, 4, 4), hidden=8),
+    }
+    shrunk = replace(
+        recipe,
+        data=replace(recipe.data, name=str(tiny / f"{channels}.npz"), labeled=12),
+        model=small.get(type(recipe.model), recipe.model),
+        steps=3,
+        batch=6,
+        log_every=1,
+    )
+    model = train(shrunk, tmp_path, device="cpu")
+    log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in log] == [1, 2, 3]
+    assert all(np.isfinite(record["standard"] + record["robust"]) for record in log)
+    assert all(parameter.isfinite().all() for parameter in model.parameters())
+    assert recipe_files.read(tmp_path / "recipe.json") == shrunk

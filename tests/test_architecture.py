@@ -10,17 +10,17 @@ PACKAGE = Path(__file__).parent.parent / "src" / "unperturbed"
 LAYERS = [
     {"runtime", "progress", "inputs", "formats"},
     {"neighborhoods", "losses"},
-    {"solvers", "risks", "models", "data", "datasets", "schedules"},
+    {"solvers", "risks", "models", "data", "datasets", "schedules", "averaging"},
     {"objectives", "attacks"},
-    {"recipe", "report"},
-    {"guards"},
+    {"recipe", "report", "images", "awp"},
+    {"guards", "selection"},
     {"trainer"},
-    {"training", "runs", "evaluation", "surfaces"},
+    {"training", "runs", "evaluation", "trust", "surfaces"},
     {"recipes"},
     {"experiments"},
     {"cli"},
 ]
-SIDEWAYS = {("attacks", "objectives"), ("training", "runs")}
+SIDEWAYS = {("attacks", "objectives"), ("training", "runs"), ("trust", "evaluation")}
 """(importer, imported) within one layer"""
 MATHEMATICS = {"neighborhoods", "losses", "solvers", "risks", "objectives"}
 NAMELESS = {"utils", "core", "base", "misc", "helpers", "common"}

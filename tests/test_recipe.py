@@ -128,7 +128,10 @@ def test_the_command_line_edits_any_field(capsys):
         (edited(model__channels=[4, 4]), "model: channels: expected 3 items, got 2"),
         (edited(model__channels=[4, "4", 4]), "model: channels[1]: expected int, got '4'"),
         (edited(data="digits"), "data: expected an object with a type (Data), got 'digits'"),
-        (edited(objective=[]), "objective: expected an object with a type (Standard, AT, SRT), got []"),
+        (
+            edited(objective=[]),
+            "objective: expected an object with a type (Standard, AT, SRT, TRADES, KLR, UAT, Mixture), got []",
+        ),
         ("[]", "expected an object with a type (Recipe), got []"),
         ("null", "expected an object with a type (Recipe), got None"),
     ],
@@ -156,7 +159,10 @@ def test_an_unknown_field_is_refused_with_the_nearest_name(text, words):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (edited(objective__type="SRTT"), "objective: 'SRTT' is none of Standard, AT, SRT, did you mean 'SRT'?"),
+        (
+            edited(objective__type="SRTT"),
+            "objective: 'SRTT' is none of Standard, AT, SRT, TRADES, KLR, UAT, Mixture, did you mean 'SRT'?",
+        ),
         (edited(objective__solver={"type": "SRT"}), "objective: solver: 'SRT' is none of PGD, FGSM, WorstOfK, Grid"),
         (edited(objective__solver={"type": "Recipe"}), "objective: solver: 'Recipe' is none of PGD"),
         (edited(objective__solver={"steps": 3}), "objective: solver: None is none of PGD"),

@@ -11,13 +11,14 @@ from torch import Generator, Tensor, nn
 from unperturbed.data import Data
 from unperturbed.datasets import load
 from unperturbed.guards import DivergedError, Record
+from unperturbed.images import Images, parts
 from unperturbed.neighborhoods import Linf
 from unperturbed.objectives import SRT, Batch, Standard, Terms
 from unperturbed.recipe import SGD, Validation
 from unperturbed.schedules import Cyclic, Piecewise, Ramp
+from unperturbed.selection import Selection
 from unperturbed.solvers import FGSM, PGD, Solver
-from unperturbed.trainer import Images, Trainer
-from unperturbed.training import parts
+from unperturbed.trainer import Trainer
 
 CPU = torch.device("cpu")
 CLOCK = {"images_per_second", "seconds"}
@@ -156,7 +157,7 @@ def test_a_run_stopped_after_any_step_and_resumed_leaves_no_trace():
         assert_same(stored(resumed.state()), state, f"resumed at {stop}")
         resumed.run(write_log=later.append)
         assert_same(resumed.state(), final, f"after a stop at {stop}")
-        assert_same(resumed.selected_weights(), whole.selected_weights(), f"chosen after a stop at {stop}")
+        assert_same(resumed.f.state_dict(), whole.f.state_dict(), f"chosen after a stop at {stop}")
         assert timeless(later) == timeless([record for record in records if record["step"] > stop])
 
 
@@ -514,30 +515,49 @@ def counted(plan: list[int], **changes: object) -> Trainer:
 def test_the_weights_that_are_kept_are_the_best_and_not_the_last():
     run = counted([0, 3, 9, 4, 5])
     run.run()
-    assert run.best["accuracy"] == 0.9
-    assert run.best["step"] == 2
-    assert run.selected_weights()["position"].item() == 2.0
+    assert run.selection.best["accuracy"] == 0.9
+    assert run.selection.best["step"] == 2
+    assert run.state()["step"] == 4
+    assert run.f.position.item() == 2.0
+
+
+def test_the_last_weights_are_kept_where_they_are_wanted():
+    run = counted([0, 3, 9, 4, 5], validation=Validation(every=1, keep="last"))
+    run.run()
     assert run.f.position.item() == 4.0
+
+
+def test_a_sudden_fall_ends_the_run_with_the_best_weights_and_a_word():
+    plan, guard = [0, 3, 9, 8, 2, 9, 9], Validation(every=1, keep="last", drop=0.5)
+    run, diary = counted(plan, validation=guard), Diary()
+    run.run(watcher=diary)
+    assert run.step == 4
+    assert run.f.position.item() == 2.0
+    assert "fell from 90.0% (step 2) to 20.0% (step 4)" in diary.warnings[-1]
+    resumed = counted(plan, validation=guard)
+    resumed.resume(run.state())
+    resumed.run()
+    assert resumed.step == 4
 
 
 def test_of_equally_good_weights_the_earlier_are_kept():
     run = counted([0, 3, 9, 9, 9, 2])
     run.run()
-    assert run.best["step"] == 2
+    assert run.selection.best["step"] == 2
 
 
-def test_validation_comes_at_its_steps_and_at_the_end():
+def test_validation_comes_at_its_steps_and_at_the_end(monkeypatch):
     run, seen = counted([0, 9, 3, 8, 4, 7], validation=Validation(every=2)), []
-    measure = run.validate
+    measure = Selection.measure
 
-    def noted() -> None:
-        seen.append(run.step)
-        measure()
+    def noted(selection: Selection, f: nn.Module, step: int) -> None:
+        seen.append(step)
+        measure(selection, f, step)
 
-    run.validate = noted
+    monkeypatch.setattr(Selection, "measure", noted)
     run.run()
     assert seen == [2, 4, 5]
-    assert run.best["step"] == 5
+    assert run.selection.best["step"] == 5
 
 
 def test_validation_under_attack_counts_images_that_are_right_before_and_after():
@@ -559,8 +579,8 @@ def test_validation_under_attack_counts_images_that_are_right_before_and_after()
 
     def accuracy(solver: Solver | None) -> float:
         run = counted([0, 1], f=Bright(), images=images, validation=Validation(solver=solver))
-        run.validate()
-        return run.best["accuracy"]
+        run.selection.measure(run.f, run.step)
+        return run.selection.best["accuracy"]
 
     assert accuracy(None) == 0.75
     assert accuracy(FGSM(around=Linf(eps=0.1))) == 0.5
@@ -571,8 +591,8 @@ def test_validation_under_attack_counts_images_that_are_right_before_and_after()
 def test_without_validation_the_last_weights_are_kept():
     run = trainer()
     run.run()
-    assert run.best == {}
-    assert_same(run.selected_weights(), run.f.state_dict())
+    assert run.selection.best == {}
+    assert run.selection.kept is None
 
 
 # Inputs

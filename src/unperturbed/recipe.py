@@ -10,12 +10,25 @@ from pathlib import Path
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from . import models
+from .averaging import Average
 from .data import Data
 from .models import Architecture
 from .neighborhoods import L1, L2, Affine, Blur, Box, Color, Composed, Linf, Neighborhood, Spatial, require_radius
-from .objectives import AT, SRT, Objective, Standard
+from .objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Objective, Standard
 from .schedules import Cyclic, Piecewise, Ramp, Schedule, require_fractions
-from .solvers import FGSM, PGD, Grid, Sequential, Solver, Strongest, WorstOfK, require_count
+from .solvers import (
+    FGSM,
+    NFGSM,
+    PGD,
+    Grid,
+    MomentumPGD,
+    PowerIteration,
+    Sequential,
+    Solver,
+    Strongest,
+    WorstOfK,
+    require_count,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +54,25 @@ class Validation:
     """steps between two measurements"""
     solver: Solver | None = None
     """the adversary whose accuracy counts; none: clean accuracy"""
+    keep: Literal["best", "last"] = "best"
+    """which weights a run ends with"""
+    drop: float = 1.0
+    """a fall of that accuracy below its best that ends the run with the best weights; 1: none does"""
 
     def __post_init__(self) -> None:
         require_count("Validation.every", self.every)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Teacher:
+    """A model of the same network, trained by standard training on the labels alone, once for all runs."""
+
+    steps: int = 5000
+    """its optimizer steps"""
+    optimizer: SGD = field(default_factory=SGD)
+
+    def __post_init__(self) -> None:
+        require_count("Teacher.steps", self.steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +94,13 @@ class Recipe:
     ramp: Ramp = field(default_factory=Ramp)
     """how the robust term comes in"""
     validation: Validation = field(default_factory=Validation)
+    labeler: Literal["current", "average", "teacher"] = "current"
+    """whose predictions are C(x): the model's own, as in the paper, its average's, or a fixed teacher's"""
+    teacher: Teacher = field(default_factory=Teacher)
+    averaging: Average = field(default_factory=Average)
+    """exponential moving average of the weights"""
+    weight_perturbation: float = 0.0
+    """radius of adversarial weight perturbation, as a share of each weight tensor's norm; 0: none, 0.005 is usual"""
     seed: int = 0
     """seed of weights, batches and adversaries"""
     log_every: int = 50
@@ -74,13 +110,14 @@ class Recipe:
         require_count("steps", self.steps)
         require_count("batch", self.batch)
         require_count("log_every", self.log_every)
+        require_radius("weight_perturbation", self.weight_perturbation)
 
 
 PARTS: Mapping[type, tuple[type, ...]] = {
     Neighborhood: (Linf, L2, L1, Spatial, Affine, Blur, Color, Composed),
     Box: (Spatial, Affine, Blur, Color, Composed),
-    Solver: (PGD, FGSM, WorstOfK, Grid, Sequential, Strongest),
-    Objective: (Standard, AT, SRT),
+    Solver: (PGD, MomentumPGD, FGSM, NFGSM, PowerIteration, WorstOfK, Grid, Sequential, Strongest),
+    Objective: (Standard, AT, SRT, TRADES, KLR, UAT, Mixture),
     Schedule: (Piecewise, Cyclic),
     Architecture: (
         models.DigitsCNN,

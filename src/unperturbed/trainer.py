@@ -3,19 +3,22 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from .averaging import Average, AveragedModel, estimate_batchnorm
+from .awp import perturbed_weights, remembering
 from .data import Data, ProportionalBatches, augment
 from .guards import CollapseAlarm, DivergedError, Record, blame
-from .inputs import as_float, check_images, check_labels, output_classes
-from .losses import Against, cross_entropy
-from .objectives import Batch, Objective, Terms, frozen
+from .images import Images
+from .inputs import as_float
+from .objectives import SRT, Batch, Objective, Terms, frozen, own_opinion
 from .recipe import SGD, Validation
 from .runtime import derived_seed, generator
 from .schedules import Ramp
+from .selection import Selection
 from .solvers import require_count
 
 PROBE = 256
@@ -38,21 +41,6 @@ class Watcher(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Images:
-    """D_L with its labels, D_U and the validation part, as uint8 or float tensors on the device of the run."""
-
-    labeled: Tensor
-    labels: Tensor
-    unlabeled: Tensor
-    validation: Tensor
-    validation_labels: Tensor
-
-    def to(self, device: torch.device) -> "Images":
-        """The same images on that device."""
-        return Images(**{name: getattr(self, name).to(device) for name in self.__slots__})
-
-
 @dataclass(kw_only=True)
 class Trainer:
     """Outer minimization, Eq. (11), of any objective by SGD.
@@ -69,15 +57,22 @@ class Trainer:
     ramp: Ramp = field(default_factory=Ramp)
     augmentation: Data = field(default_factory=Data)
     validation: Validation = field(default_factory=Validation)
+    averaging: Average = field(default_factory=Average)
+    labeler: Literal["current", "average"] | nn.Module = "current"
+    """whose predictions are C(x): those of f, of its average, or of a teacher"""
+    weight_perturbation: float = 0.0
+    """radius of AWP as a share of each weight tensor's norm; 0: none"""
     seed: int = 0
     log_every: int = 50
     device: torch.device
 
     def __post_init__(self) -> None:
         require_count("steps", self.steps)
+        if self.labeler == "average" and not self.averaging.decay:
+            raise ValueError("the average labels, but none is kept: set --averaging.decay, to 0.99 for example")
         self.f.to(self.device)
         self.images = self.images.to(self.device)
-        self.check_inputs()
+        self.images.check(self.f)
         self.batches = ProportionalBatches(
             labeled=len(self.images.labeled),
             unlabeled=len(self.images.unlabeled),
@@ -95,7 +90,13 @@ class Trainer:
         self.step = 0
         self.since_log = torch.zeros(3, device=self.device, dtype=torch.float64)
         self.first_bad_step = torch.full((2,), self.steps, device=self.device)
-        self.best: dict[str, Any] = {}
+        self.selection = Selection(
+            images=self.images.validation,
+            labels=self.images.validation_labels,
+            validation=self.validation,
+            seed=self.seed,
+        )
+        self.average = AveragedModel(self.f, self.averaging.decay) if self.averaging.decay else None
         rng = generator(torch.device("cpu"), self.seed, "probe")
         self.probe = [
             torch.randperm(len(part), generator=rng)[:PROBE].to(self.device)
@@ -103,25 +104,6 @@ class Trainer:
         ]
         counts = self.images.labels.bincount()
         self.alarm = CollapseAlarm(largest_label_share=(counts.max() / counts.sum()).item())
-
-    def check_inputs(self) -> None:
-        """Refuse images, labels or a model that training cannot use, each in a sentence."""
-        labeled, unlabeled = self.images.labeled, self.images.unlabeled
-        if len(labeled) == 0:
-            raise ValueError("no labeled image was given, expected at least one of each class")
-        given, expected = ((part.dtype, *part.shape[1:]) for part in (unlabeled, labeled))
-        if given != expected:
-            raise ValueError(f"unlabeled images are {given} and labeled ones {expected}: bring them to one form")
-        for images, what in ((labeled, "labeled images"), (unlabeled, "unlabeled images")):
-            check_images(as_float(images), what)
-        classes = output_classes(self.f, as_float(labeled[:2]))
-        check_labels(self.images.labels, len(labeled), classes)
-        absent = (self.images.labels.bincount(minlength=classes) == 0).nonzero().flatten().tolist()
-        if absent:
-            raise ValueError(
-                f"no labeled image of class {absent[0]} was given, though the model has {classes} outputs: "
-                "label at least one image of each class"
-            )
 
     def advance(self) -> Terms:
         """Take one step and return the terms it minimized."""
@@ -132,21 +114,45 @@ class Trainer:
         for group in self.sgd.param_groups:
             group["lr"] = self.optimizer.rate(progress)
         self.f.train()
-        terms = self.objective(self.f, self.draw(self.step), self.rng)
-        self.sgd.zero_grad(set_to_none=True)
-        (terms.standard + self.ramp(progress) * terms.robust).backward()
+        batch = self.draw(self.step)
+        gradient = self.gradient_at_worse_weights if self.weight_perturbation else self.gradient
+        terms = gradient(self.objective, batch, self.ramp(progress))
         self.sgd.step()
+        if self.average is not None:
+            self.average.update(self.f, self.step)
         self.note(terms)
         self.step += 1
         return terms
 
+    def gradient(self, objective: Objective, batch: Batch, ramp: float) -> Terms:
+        """The terms of the objective; their gradient is left at the parameters."""
+        terms = objective(self.f, batch, self.rng)
+        self.sgd.zero_grad(set_to_none=True)
+        (terms.standard + ramp * terms.robust).backward()
+        return terms
+
+    def gradient_at_worse_weights(self, objective: Objective, batch: Batch, ramp: float) -> Terms:
+        """The same at the worst weights nearby, for the same C(x) and the same perturbed images."""
+        if isinstance(objective, SRT) and batch.opinion is None:
+            with frozen(self.f):
+                batch = batch._replace(opinion=own_opinion(self.f, torch.cat([batch.x, batch.u])))
+        remembering_objective, memories = remembering(objective)
+        self.gradient(remembering_objective, batch, ramp)
+        for memory in memories:
+            memory.asked = 0
+        with perturbed_weights(self.f, self.weight_perturbation):
+            return self.gradient(remembering_objective, batch, ramp)
+
     def draw(self, step: int) -> Batch:
-        """The batch of that step, augmented."""
+        """The batch of that step, augmented, with the opinion of a labeler other than f."""
         labeled, unlabeled = (rows.to(self.device) for rows in self.batches.rows(step))
         pool = torch.cat([self.images.labeled[labeled], self.images.unlabeled[unlabeled]])
         crop, flip = self.augmentation.crop, self.augmentation.flip
-        x, u = as_float(augment(pool, self.rng, crop=crop, flip=flip)).split([len(labeled), len(unlabeled)])
-        return Batch(x, self.images.labels[labeled].long(), u)
+        pool = as_float(augment(pool, self.rng, crop=crop, flip=flip))
+        x, u = pool.split([len(labeled), len(unlabeled)])
+        labeler = self.average.module if self.average and self.labeler == "average" else self.labeler
+        opinion = own_opinion(labeler, pool) if isinstance(labeler, nn.Module) else None
+        return Batch(x, self.images.labels[labeled].long(), u, opinion)
 
     def note(self, terms: Terms) -> None:
         """Keep account of the terms on the device, without waiting for it."""
@@ -193,25 +199,6 @@ class Trainer:
             "seconds": round(seconds, 3),
         }
 
-    def validate(self) -> None:
-        """Measure the held-out labeled images and remember the weights if they are the best so far."""
-        correct: list[Tensor] = []
-        rng = generator(self.device, self.seed, "validation")
-        for images, labels in zip(
-            self.images.validation.split(512), self.images.validation_labels.split(512), strict=True
-        ):
-            x = as_float(images)
-            with frozen(self.f):
-                solver = self.validation.solver
-                perturbed = x if solver is None else solver(Against(cross_entropy, self.f, labels), x, rng)
-                with torch.no_grad():
-                    clean, attacked = self.f(x).argmax(1), self.f(perturbed).argmax(1)
-            correct.append((clean == labels) & (attacked == labels))
-        accuracy = torch.cat(correct).double().mean().item()
-        if accuracy > self.best.get("accuracy", -1.0):
-            weights = {name: tensor.detach().clone() for name, tensor in self.f.state_dict().items()}
-            self.best = {"accuracy": accuracy, "step": self.step, "weights": weights}
-
     def run(
         self,
         *,
@@ -225,13 +212,14 @@ class Trainer:
         with torch.random.fork_rng(devices):
             logged = saved = time.perf_counter()
             logged_step = self.step
-            while self.step < self.steps:
+            while self.step < self.steps and not self.selection.fallen:
                 self.advance()
                 done = self.step == self.steps
                 if watcher is not None:
                     watcher.stepped(self.step, self.steps)
                 if len(self.images.validation) and (done or self.step % self.validation.every == 0):
-                    self.validate()
+                    self.selection.measure(self.result, self.step)
+                    done = done or bool(self.selection.fallen)
                 if done or self.step % self.log_every == 0:
                     self.require_finite()
                     record = self.record(self.step - logged_step, time.perf_counter() - logged)
@@ -241,6 +229,23 @@ class Trainer:
                     self.require_finite()
                     write_checkpoint()
                     saved = time.perf_counter()
+        if watcher is not None and self.selection.fallen:
+            watcher.warned(self.selection.fallen)
+        self.finish()
+
+    @property
+    def result(self) -> nn.Module:
+        """The model that the run is for: the average of f where one is kept, else f."""
+        return self.f if self.average is None else self.average.module
+
+    def finish(self) -> None:
+        """Give f the weights to keep: the best on the validation part where there is one, else the last."""
+        self.f.load_state_dict(self.selection.kept or self.result.state_dict())
+        if self.averaging.decay and self.averaging.batchnorm == "estimated":
+            pool = torch.cat([self.images.labeled, self.images.unlabeled])
+            rng = generator(torch.device("cpu"), self.seed, "batchnorm")
+            rows = torch.randperm(len(pool), generator=rng)[: 16 * PROBE].to(self.device)
+            estimate_batchnorm(self.f, [as_float(pool[part]) for part in rows.split(PROBE)])
         self.f.eval()
 
     def publish(self, record: Record, watcher: Watcher | None, write_log: Callable[[Record], None] | None) -> None:
@@ -260,7 +265,9 @@ class Trainer:
             "model": self.f.state_dict(),
             "optimizer": self.sgd.state_dict(),
             "since_log": self.since_log,
-            "best": self.best,
+            "average": self.average.module.state_dict() if self.average else {},
+            "best": self.selection.best,
+            "fallen": self.selection.fallen,
             "best_labeled_accuracy": self.alarm.best_accuracy,
             "warned": self.alarm.raised,
         }
@@ -270,13 +277,12 @@ class Trainer:
         try:
             self.f.load_state_dict(state["model"])
             self.sgd.load_state_dict(state["optimizer"])
-            self.step, self.best = state["step"], state["best"]
+            self.step = state["step"]
+            self.selection.best, self.selection.fallen = state["best"], state["fallen"]
+            if self.average is not None:
+                self.average.module.load_state_dict(state["average"])
             self.since_log.copy_(state["since_log"])
             self.alarm.best_accuracy, self.alarm.raised = state["best_labeled_accuracy"], state["warned"]
         except (KeyError, RuntimeError, ValueError, TypeError, AttributeError) as error:
             reason = str(error).splitlines()[-1].strip()
             raise ValueError(f"the checkpoint does not fit this recipe ({reason}): delete it to start anew") from None
-
-    def selected_weights(self) -> dict[str, Tensor]:
-        """The weights to keep: the best on the validation part where there is one, else the last."""
-        return self.best.get("weights") or self.f.state_dict()

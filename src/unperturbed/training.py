@@ -1,19 +1,26 @@
 """The two ways into training: `fit` for a model and tensors of one's own, `train` for a recipe and a directory."""
 
+import hashlib
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+import pooch
 import torch
 from torch import Tensor, nn
 
-from .data import Data, split
+from . import recipe as recipes
+from .averaging import Average
+from .data import Data
 from .datasets import Dataset, load
-from .objectives import SRT, Objective
+from .images import Images, parts
+from .objectives import SRT, Objective, Standard
 from .recipe import SGD, Recipe
 from .runs import RunDirectory
 from .runtime import derived_seed, pick_device
 from .schedules import Cyclic, Ramp
-from .trainer import Images, Trainer, Watcher
+from .trainer import Trainer, Watcher
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -30,6 +37,7 @@ def fit(
     ramp: Ramp | None = None,
     crop: int = 0,
     flip: bool = False,
+    averaging: Average | None = None,
     seed: int = 0,
     device: str = "auto",
     watcher: Watcher | None = None,
@@ -56,6 +64,7 @@ def fit(
         optimizer=optimizer or SGD(rate=Cyclic(peak=0.05)),
         ramp=ramp or Ramp(over=0.5),
         augmentation=Data(crop=crop, flip=flip),
+        averaging=averaging or Average(),
         seed=seed,
         device=pick_device(device),
     )
@@ -87,11 +96,16 @@ def train(
         augmentation=recipe.data,
         validation=recipe.validation,
         seed=recipe.seed,
+        averaging=recipe.averaging,
+        labeler="current" if recipe.labeler == "teacher" else recipe.labeler,
+        weight_perturbation=recipe.weight_perturbation,
         log_every=recipe.log_every,
         device=where,
     )
     run = RunDirectory(out)
     run.claim(recipe)
+    if recipe.labeler == "teacher":
+        trainer.labeler = trained_teacher(recipe, dataset, folder=folder, device=device, watcher=watcher)
     state = run.read_checkpoint(where)
     if state is not None:
         trainer.resume(state)
@@ -102,10 +116,34 @@ def train(
         write_checkpoint=lambda: run.write_checkpoint(trainer.state()),
         checkpoint_seconds=checkpoint_seconds,
     )
-    weights = trainer.selected_weights()
-    run.write_weights(weights)
-    model.load_state_dict(weights)
-    return model.eval()
+    run.write_weights(model.state_dict())
+    return model
+
+
+def trained_teacher(
+    recipe: Recipe, dataset: Dataset, *, folder: Path | None, device: str, watcher: Watcher | None
+) -> nn.Module:
+    """The model that labels for this recipe: trained once, kept in the cache, shared by all runs it serves."""
+    stage_one = Recipe(
+        name=f"{recipe.data.name}-teacher",
+        data=replace(recipe.data, unlabeled=0),
+        model=recipe.model,
+        objective=Standard(),
+        steps=recipe.teacher.steps,
+        batch=recipe.batch,
+        optimizer=recipe.teacher.optimizer,
+        seed=recipe.seed,
+    )
+    digest = hashlib.sha256(recipes.dumps(stage_one).encode())
+    for tensor in (dataset.train_images, dataset.train_labels):
+        digest.update(tensor.numpy().tobytes())
+    out = cache() / "teachers" / digest.hexdigest()[:20]
+    return train(stage_one, out, folder=folder, device=device, watcher=watcher).requires_grad_(False)
+
+
+def cache() -> Path:
+    """Where things made once are kept: UNPERTURBED_CACHE, or the user's cache directory."""
+    return Path(os.environ.get("UNPERTURBED_CACHE") or pooch.os_cache("unperturbed"))
 
 
 def fresh_model(recipe: Recipe, dataset: Dataset) -> nn.Module:
@@ -114,16 +152,3 @@ def fresh_model(recipe: Recipe, dataset: Dataset) -> nn.Module:
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(derived_seed(recipe.seed, "weights"))
         return recipe.model((channels, height, width), len(dataset.classes))
-
-
-def parts(dataset: Dataset, data: Data) -> Images:
-    """D_L, D_U and the validation part of a data set; images that never had a label belong to D_U."""
-    pool = torch.cat([dataset.train_images, dataset.unlabeled_images])
-    rows = split(dataset.train_labels, data, len(dataset.classes), extra=len(dataset.unlabeled_images))
-    return Images(
-        labeled=pool[rows.labeled],
-        labels=dataset.train_labels[rows.labeled],
-        unlabeled=pool[rows.unlabeled],
-        validation=pool[rows.validation],
-        validation_labels=dataset.train_labels[rows.validation],
-    )

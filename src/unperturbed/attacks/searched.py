@@ -6,9 +6,9 @@ from typing import Protocol, runtime_checkable
 from torch import Generator, Tensor, nn
 
 from ..losses import Against, PerImageLoss, cross_entropy, margin
-from ..neighborhoods import L2, Box, Linf, Neighborhood, Spatial
+from ..neighborhoods import L2, Box, Composed, Linf, Neighborhood, Spatial
 from ..objectives import frozen
-from ..solvers import FGSM, PGD, Grid, MomentumPGD, Solver, Strongest, WorstOfK
+from ..solvers import FGSM, PGD, Grid, MomentumPGD, Sequential, Solver, Strongest, WorstOfK
 
 SPATIAL = Spatial(rotation=30.0, translation=3.0)
 
@@ -109,3 +109,10 @@ def grid(around: Box = SPATIAL, *, points: tuple[int, ...] = (31, 5, 5)) -> Sear
     solver = Grid(around=around, points=points, enough=0.0)
     counts = " x ".join(map(str, points))
     return Searched(solver=solver, loss=margin, within=around, budget=f"{around}, grid of {counts}")
+
+
+def compound(*stages: PGD | Grid | WorstOfK) -> Searched:
+    """Solvers in sequence on the margin: PGD+ searches a grid around what PGD found, GridAdv+ the other way round."""
+    within = Composed(parts=tuple(stage.around for stage in stages))
+    words = ", then ".join(f"{type(stage).__name__} in {stage.around}" for stage in stages)
+    return Searched(solver=Sequential(stages=stages), loss=margin, within=within, budget=words)

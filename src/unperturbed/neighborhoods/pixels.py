@@ -193,15 +193,14 @@ class L0:
     def direction(self, gradient: Tensor) -> Tensor:
         # No step in this set is steepest, its pixels having no bound but the image: the largest one moves by 1.
         peak = gradient.flatten(1).abs().amax(1)
-        return gradient / peak.clamp_min(1e-12).view(-1, 1, 1, 1)
+        return gradient / peak.clamp_min(SMALLEST).view(-1, 1, 1, 1)
 
     def scaled(self, fraction: float) -> Self:
         require_radius("the fraction of L0.pixels", fraction)
         return replace(self, pixels=floor(fraction * self.pixels + 1e-9))
 
     def contains(self, x: Tensor, perturbed: Tensor) -> Tensor:
-        image = ((perturbed >= -CHANGE) & (perturbed <= 1 + CHANGE)).flatten(1).all(1)
-        return image & (self.distance(x, perturbed - x) <= 1)
+        return (self.distance(x, perturbed - x) <= 1) & is_image(perturbed)
 
 
 def changed_pixels(theta: Tensor) -> Tensor:

@@ -3,9 +3,40 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..attacks import Searched, fgsm, grid, pgd, random
-from ..neighborhoods import Spatial
+from ..attacks import (
+    DDN,
+    JSMA,
+    Attack,
+    AutoAttack,
+    CarliniWagnerL2,
+    Pointwise,
+    compound,
+    cw_linf,
+    fgsm,
+    grid,
+    mi_fgsm,
+    pgd,
+    random,
+)
+from ..neighborhoods import Linf, Spatial
 from ..recipe import nearest
+from ..solvers import PGD, Grid
+
+PIXEL_ROWS = ("fgsm", "pgd", "mi-fgsm", "jsma", "cw", "pointwise", "ddn")
+SPATIAL_ROWS = ("randadv", "gridadv", "randadv.t", "gridadv.t", "randadv.r", "gridadv.r")
+COMPOUND_ROWS = ("pgd+", "gridadv+")
+SETS: Mapping[str, tuple[str, ...]] = {
+    "paper": PIXEL_ROWS + SPATIAL_ROWS + COMPOUND_ROWS,
+    "pixel": PIXEL_ROWS,
+    "spatial": SPATIAL_ROWS,
+    "compound": ("pgd", "gridadv", *COMPOUND_ROWS),
+    "quick": ("fgsm", "pgd", "randadv", "gridadv"),
+    "trust": ("pgd-restarts", "cw", "autoattack", "gridadv"),
+}
+"""names for several attacks: the rows of the paper's tables, what is quick, and what a claim should rest on"""
+
+NOTHING = 1e-9
+"""the least radius that every attack accepts"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,30 +53,50 @@ class Budget:
     """largest rotation in degrees"""
     translation: float = 3.0
     """largest shift in pixels"""
+    l2: float = 0.5
+    """L2 cap of minimum-norm attacks (DDN, C&W-L2); the paper states none"""
+    pixels: int = 12
+    """cap on changed pixels (JSMA, Pointwise); the paper states none"""
+    fraction: float = 1.0
+    """the paper's perturbation fraction: eps, step, rotation, translation and L2 cap are multiplied by it"""
 
-    def attacks(self) -> Mapping[str, Searched]:
-        """Every attack by its name, in the order of the paper's tables."""
-        both = Spatial(rotation=self.rotation, translation=self.translation)
-        shifts, turns = replace(both, rotation=0.0), replace(both, translation=0.0)
+    def attacks(self) -> Mapping[str, Attack]:
+        """Every attack by its name."""
+        eps, step_size, l2 = (max(self.fraction * size, NOTHING) for size in (self.eps, self.step_size, self.l2))
+        ball = Linf(eps=eps)
+        warps = Spatial(rotation=self.rotation, translation=self.translation).scaled(self.fraction)
+        shifts, turns = replace(warps, rotation=0.0), replace(warps, translation=0.0)
+        ascent = PGD(around=ball, steps=self.steps, step_size=step_size, start="identity", keep="best")
+        search = Grid(around=warps, enough=0.0)
         return {
-            "fgsm": fgsm(eps=self.eps),
-            "pgd": pgd(eps=self.eps, steps=self.steps, step_size=self.step_size),
-            "randadv": random(both),
-            "gridadv": grid(both),
+            "fgsm": fgsm(eps=eps),
+            "pgd": pgd(eps=eps, steps=self.steps, step_size=step_size),
+            "pgd-restarts": pgd(eps=eps, steps=max(100, self.steps), restarts=5),
+            "mi-fgsm": mi_fgsm(eps=eps, steps=self.steps, step_size=step_size),
+            "cw": cw_linf(eps=eps, steps=max(30, self.steps), step_size=step_size),
+            "cw-l2": CarliniWagnerL2(eps=l2),
+            "ddn": DDN(eps=l2),
+            "jsma": JSMA(pixels=self.pixels),
+            "pointwise": Pointwise(pixels=self.pixels),
+            "autoattack": AutoAttack(eps=eps),
+            "randadv": random(warps),
+            "gridadv": grid(warps),
             "randadv.t": random(shifts),
             "gridadv.t": grid(shifts, points=(1, 5, 5)),
             "randadv.r": random(turns),
             "gridadv.r": grid(turns, points=(31, 1, 1)),
+            "pgd+": compound(ascent, search),
+            "gridadv+": compound(search, ascent),
         }
 
 
-def chosen(attacks: Mapping[str, Searched], names: str) -> Mapping[str, Searched]:
-    """The attacks named in a list with commas, or all of them."""
-    if names == "all":
-        return attacks
-    picked: dict[str, Searched] = {}
-    for name in (word.strip().lower() for word in names.split(",")):
-        if name not in attacks:
-            raise ValueError(f"there is no attack {name!r}{nearest(name, attacks)} (there are {', '.join(attacks)})")
-        picked[name] = attacks[name]
+def chosen(attacks: Mapping[str, Attack], names: str) -> Mapping[str, Attack]:
+    """The attacks that a list with commas names, one by one or by the name of a set; all is every one."""
+    picked: dict[str, Attack] = {}
+    for word in (word.strip().lower() for word in names.split(",")):
+        for name in attacks if word == "all" else SETS.get(word, (word,)):
+            if name not in attacks:
+                known = [*attacks, *SETS]
+                raise ValueError(f"there is no attack {name!r}{nearest(name, known)} (there are {', '.join(known)})")
+            picked[name] = attacks[name]
     return picked

@@ -5,36 +5,72 @@ from dataclasses import replace
 
 from ..data import Data
 from ..models import ResNet, WideResNet
-from ..neighborhoods import Linf, Spatial
+from ..neighborhoods import Linf
 from ..recipe import SGD, Recipe
 from ..schedules import Piecewise
-from ..solvers import PGD, WorstOfK
+from ..solvers import PGD
 from .budgets import Budget
-from .methods import defenses, epochs
-
-BUDGET = Budget(eps=0.031, steps=10, step_size=0.007, rotation=30.0, translation=3.0)
-
-PIXEL = Recipe(
-    name="cifar10-pixel",
-    data=Data(name="cifar10", labeled=10_000, crop=4, flip=True),
-    model=WideResNet(depth=34, width=10),
-    steps=epochs(120, images=10_000),
-    optimizer=SGD(rate=Piecewise(rate=0.05, milestones=(75 / 120, 90 / 120, 100 / 120))),
+from .methods import (
+    Fast,
+    Scenario,
+    compound,
+    compound_defenses,
+    epochs,
+    pixel_defenses,
+    spatial_defenses,
+    standard_teacher,
+    worst_of_ten,
 )
 
+BUDGET = Budget(eps=0.031, steps=10, step_size=0.007, rotation=30.0, translation=3.0, l2=0.5, pixels=12)
+BALL = Linf(eps=BUDGET.eps)
+ASCENT = PGD(around=BALL, steps=10, step_size=0.007)
+TURN = worst_of_ten(BUDGET.rotation, BUDGET.translation)
+
+PIXEL = Scenario(
+    setting=Recipe(
+        name="cifar10-pixel",
+        data=Data(name="cifar10", labeled=10_000, crop=4, flip=True),
+        model=WideResNet(depth=34, width=10),
+        steps=epochs(120, images=50_000),
+        optimizer=SGD(rate=Piecewise(rate=0.05, milestones=(75 / 120, 90 / 120, 100 / 120))),
+        teacher=standard_teacher(epochs(100, images=10_000), 0.1),
+    ),
+    labeled_steps=epochs(120, images=10_000),
+    solver=ASCENT,
+    weight=1.0,
+    fast=Fast(steps=epochs(50, images=50_000), peak=0.1, held_out=500),
+)
+COMPARED = replace(
+    PIXEL,
+    setting=replace(
+        PIXEL.setting,
+        steps=epochs(100, images=50_000),
+        optimizer=SGD(rate=Piecewise(rate=0.1, milestones=(75 / 120, 90 / 120, 100 / 120))),
+    ),
+    labeled_steps=epochs(100, images=10_000),
+)
 SPATIAL = replace(
     PIXEL,
-    name="cifar10-spatial",
-    model=ResNet(),
-    steps=80_000,
-    optimizer=SGD(rate=Piecewise(rate=0.1, milestones=(40 / 80, 60 / 80)), weight_decay=2e-4),
+    setting=replace(
+        PIXEL.setting,
+        name="cifar10-spatial",
+        model=ResNet(),
+        steps=80_000,
+        optimizer=SGD(rate=Piecewise(rate=0.1, milestones=(40 / 80, 60 / 80)), weight_decay=2e-4),
+    ),
+    labeled_steps=80_000,
+    solver=TURN,
+    weight=0.2,
+    fast=Fast(steps=45_000, peak=0.1, held_out=500),
 )
+COMPOUND = compound(PIXEL, "cifar10-compound", ASCENT, TURN, model=ResNet())
 
 
 def recipes() -> Iterator[Recipe]:
-    """Both scenarios, with the settings of the paper's main tables."""
-    pixel = PGD(around=Linf(eps=BUDGET.eps), steps=10, step_size=0.007)
-    spatial = WorstOfK(around=Spatial(rotation=BUDGET.rotation, translation=BUDGET.translation), k=10)
-    for recipe in defenses(PIXEL, pixel, weight=1.0, adversarial="at"):
-        yield replace(recipe, steps=epochs(120, images=50_000)) if recipe.data.unlabeled is None else recipe
-    yield from defenses(SPATIAL, spatial, weight=0.2, adversarial="worst-of-k")
+    """All scenarios, with the settings of the paper's tables."""
+    yield from pixel_defenses(PIXEL, BALL, trades=6.0, uat=1.0)
+    yield from COMPARED.over_lambda((0.2, 0.4, 0.6, 0.8))
+    yield from spatial_defenses(SPATIAL, ASCENT)
+    yield from SPATIAL.over_lambda((0.15, 0.2, 0.25, 0.3))
+    yield from compound_defenses(COMPOUND, ASCENT, TURN)

@@ -5,35 +5,72 @@ from dataclasses import replace
 
 from ..data import Data
 from ..models import SmallCNN
-from ..neighborhoods import Linf, Spatial
+from ..neighborhoods import Linf
 from ..recipe import SGD, Recipe
 from ..schedules import Piecewise
-from ..solvers import PGD, WorstOfK
+from ..solvers import PGD
 from .budgets import Budget
-from .methods import defenses, epochs
-
-BUDGET = Budget(eps=0.3, steps=40, step_size=0.01, rotation=30.0, translation=3.0)
-
-PIXEL = Recipe(
-    name="mnist-pixel",
-    data=Data(name="mnist", labeled=10_000),
-    model=SmallCNN(),
-    steps=epochs(120, images=10_000),
-    optimizer=SGD(rate=Piecewise(rate=0.05, milestones=(75 / 120, 90 / 120, 100 / 120))),
+from .methods import (
+    Fast,
+    Scenario,
+    compound,
+    compound_defenses,
+    epochs,
+    pixel_defenses,
+    spatial_defenses,
+    standard_teacher,
+    worst_of_ten,
 )
 
+BUDGET = Budget(eps=0.3, steps=40, step_size=0.01, rotation=30.0, translation=3.0, l2=2.0, pixels=12)
+BALL = Linf(eps=BUDGET.eps)
+ASCENT = PGD(around=BALL, steps=40, step_size=0.01)
+TURN = worst_of_ten(BUDGET.rotation, BUDGET.translation)
+
+PIXEL = Scenario(
+    setting=Recipe(
+        name="mnist-pixel",
+        data=Data(name="mnist", labeled=10_000),
+        model=SmallCNN(),
+        steps=epochs(120, images=60_000),
+        optimizer=SGD(rate=Piecewise(rate=0.05, milestones=(75 / 120, 90 / 120, 100 / 120))),
+        teacher=standard_teacher(epochs(30, images=10_000), 0.05),
+    ),
+    labeled_steps=epochs(120, images=10_000),
+    solver=ASCENT,
+    weight=1.0,
+    fast=Fast(steps=epochs(50, images=60_000), peak=0.05, held_out=500),
+)
+COMPARED = replace(
+    PIXEL,
+    setting=replace(
+        PIXEL.setting,
+        steps=epochs(50, images=60_000),
+        optimizer=SGD(rate=Piecewise(rate=0.01, milestones=(55 / 100, 75 / 100, 90 / 100))),
+    ),
+    labeled_steps=epochs(50, images=10_000),
+    solver=PGD(around=Linf(eps=0.1), steps=20, step_size=0.01),
+)
 SPATIAL = replace(
     PIXEL,
-    name="mnist-spatial",
-    steps=80_000,
-    optimizer=SGD(rate=Piecewise(rate=0.1, milestones=(40 / 80, 60 / 80)), weight_decay=2e-4),
+    setting=replace(
+        PIXEL.setting,
+        name="mnist-spatial",
+        steps=80_000,
+        optimizer=SGD(rate=Piecewise(rate=0.1, milestones=(40 / 80, 60 / 80)), weight_decay=2e-4),
+    ),
+    labeled_steps=80_000,
+    solver=TURN,
+    weight=0.2,
+    fast=Fast(steps=45_000, peak=0.1, held_out=500),
 )
+COMPOUND = compound(PIXEL, "mnist-compound", ASCENT, TURN)
 
 
 def recipes() -> Iterator[Recipe]:
-    """Both scenarios, with the settings of the paper's main tables."""
-    pixel = PGD(around=Linf(eps=BUDGET.eps), steps=40, step_size=0.01)
-    spatial = WorstOfK(around=Spatial(rotation=BUDGET.rotation, translation=BUDGET.translation), k=10)
-    for recipe in defenses(PIXEL, pixel, weight=1.0, adversarial="at"):
-        yield replace(recipe, steps=epochs(120, images=60_000)) if recipe.data.unlabeled is None else recipe
-    yield from defenses(SPATIAL, spatial, weight=0.2, adversarial="worst-of-k")
+    """All scenarios, with the settings of the paper's tables."""
+    yield from pixel_defenses(PIXEL, BALL, trades=1.0, uat=6.0)
+    yield from COMPARED.over_lambda((0.2, 0.4, 0.6, 0.8))
+    yield from spatial_defenses(SPATIAL, ASCENT)
+    yield from SPATIAL.over_lambda((0.15, 0.2, 0.25, 0.3))
+    yield from compound_defenses(COMPOUND, ASCENT, TURN)

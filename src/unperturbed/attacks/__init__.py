@@ -1,0 +1,25 @@
+"""Adversaries for evaluation: (f, x, y, rng) -> x', each with the budget it keeps to."""
+
+from .ddn import DDN
+from .jsma import JSMA
+from .libraries import AutoAttack, CarliniWagnerL2, Pointwise
+from .searched import Attack, Bounded, MinimumNorm, Searched, compound, cw_linf, fgsm, grid, mi_fgsm, pgd, random
+
+__all__ = [
+    "DDN",
+    "JSMA",
+    "Attack",
+    "AutoAttack",
+    "Bounded",
+    "CarliniWagnerL2",
+    "MinimumNorm",
+    "Pointwise",
+    "Searched",
+    "compound",
+    "cw_linf",
+    "fgsm",
+    "grid",
+    "mi_fgsm",
+    "pgd",
+    "random",
+]

@@ -1,0 +1,233 @@
+"""Attacks that other libraries have right: C&W in L2 and Pointwise by foolbox, AutoAttack by pyautoattack."""
+
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Generator as Steps
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Generator, Tensor, nn
+
+from ..neighborhoods import L0, L2, Linf, changed_pixels, norm
+from ..objectives import frozen
+from ..solvers import require_count, require_positive
+
+Part = Literal["apgd-ce", "apgd-dlr", "apgd-t", "fab", "fab-t", "square"]
+NAMES: dict[Part, str] = {
+    "apgd-ce": "APGD-CE",
+    "apgd-dlr": "APGD-DLR",
+    "apgd-t": "APGD-T",
+    "fab": "FAB",
+    "fab-t": "FAB-T",
+    "square": "Square",
+}
+STANDARD: tuple[Part, ...] = ("apgd-ce", "apgd-t", "fab-t", "square")
+FEWEST_CLASSES = {"apgd-t": 4, "apgd-dlr": 3}
+"""how many logits the loss of a part compares; with fewer classes it is not defined"""
+MOST_TARGETS = 9
+"""classes that the targeted parts of AutoAttack aim at, where there are that many others"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarliniWagnerL2:
+    """Carlini and Wagner's attack in L2 (2017), by foolbox: Adam on |change|^2 + c margin, and a search over c."""
+
+    eps: float = 2.0
+    """Euclidean norm up to which a point counts; the search itself has no bound"""
+    searches: int = 9
+    """values of c that are tried, each after what the one before found"""
+    steps: int = 1000
+    """steps of Adam for each c, at most"""
+    step_size: float = 0.01
+    """learning rate of Adam"""
+    first_c: float = 0.001
+    """the first c, the weight of the margin"""
+
+    def __post_init__(self) -> None:
+        require_count("CarliniWagnerL2.searches", self.searches)
+        require_count("CarliniWagnerL2.steps", self.steps)
+        for name in ("eps", "step_size", "first_c"):
+            require_positive(f"CarliniWagnerL2.{name}", getattr(self, name))
+
+    @property
+    def within(self) -> L2:
+        """The ball in which a point counts."""
+        return L2(eps=self.eps)
+
+    @property
+    def budget(self) -> str:
+        """The budget in words."""
+        return f"{self.within}, minimum norm, {self.searches} x {self.steps} steps of {self.step_size:.3g}"
+
+    def size(self, x: Tensor, perturbed: Tensor) -> Tensor:
+        """The Euclidean norm of each change."""
+        return norm(perturbed - x)
+
+    def __call__(self, f: nn.Module, x: Tensor, y: Tensor, rng: Generator, /) -> Tensor:
+        foolbox = library("foolbox", "CarliniWagnerL2")
+        attack = foolbox.attacks.L2CarliniWagnerAttack(
+            binary_search_steps=self.searches,
+            steps=self.steps,
+            stepsize=self.step_size,
+            initial_const=self.first_c,
+        )
+        found = x.detach().clone()
+        with frozen(f), sealed(rng, x.device):
+            rows = standing(f, found, y)
+            if len(rows) == 0:
+                return found
+            model = foolbox.PyTorchModel(f, bounds=(0, 1), device=x.device)
+            answer = attack.run(model, found[rows], y[rows])
+            # An image that was not fooled comes back black.
+            won = f(answer).argmax(1) != y[rows]
+            found[rows[won]] = answer[won]
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pointwise:
+    """Schott et al. (2019), by foolbox: salt-and-pepper noise that fools f, taken back point by point.
+
+    It needs no gradient. A point is one channel of a pixel; an image that no noise fools is left alone.
+    """
+
+    pixels: int = 12
+    """number of changed pixels up to which a point counts; the search itself has no bound"""
+    noises: int = 100
+    """amounts of noise that are tried for a start"""
+
+    def __post_init__(self) -> None:
+        require_count("Pointwise.pixels", self.pixels)
+        require_count("Pointwise.noises", self.noises)
+
+    @property
+    def within(self) -> L0:
+        """The number of pixels up to which a point counts."""
+        return L0(pixels=self.pixels)
+
+    @property
+    def budget(self) -> str:
+        """The budget in words."""
+        return f"{self.within}, fewest, from {self.noises} noises"
+
+    def size(self, x: Tensor, perturbed: Tensor) -> Tensor:
+        """The number of changed pixels of each image."""
+        return changed_pixels(perturbed - x)
+
+    def __call__(self, f: nn.Module, x: Tensor, y: Tensor, rng: Generator, /) -> Tensor:
+        foolbox = library("foolbox", "Pointwise")
+        noise = foolbox.attacks.SaltAndPepperNoiseAttack(steps=self.noises)
+        attack = foolbox.attacks.PointwiseAttack(l2_binary_search=False)
+        found = x.detach().clone()
+        with frozen(f), torch.no_grad(), sealed(rng, x.device):
+            rows = standing(f, found, y)
+            if len(rows) == 0:
+                return found
+            model = foolbox.PyTorchModel(f, bounds=(0, 1), device=x.device)
+            noisy = noise.run(model, found[rows], y[rows])
+            started = f(noisy).argmax(1) != y[rows]
+            rows, noisy = rows[started], noisy[started]
+            if len(rows):
+                found[rows] = attack.run(model, found[rows], y[rows], starting_points=noisy)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoAttack:
+    """Croce and Hein's ensemble (2020), by pyautoattack: each part attacks what the parts before left standing.
+
+    The targeted parts aim at all other classes, or at the nine likeliest of more.
+    """
+
+    eps: float = 8 / 255
+    """radius of the ball on the scale of [0, 1]"""
+    norm: Literal["Linf", "L2"] = "Linf"
+    """which ball"""
+    parts: tuple[Part, ...] | None = None
+    """attacks in their order; None: the standard ones, APGD-CE, APGD-T, FAB-T and Square, that f has classes for"""
+
+    def __post_init__(self) -> None:
+        require_positive("AutoAttack.eps", self.eps)
+        if self.norm not in ("Linf", "L2"):
+            raise ValueError(f"AutoAttack.norm must be Linf or L2, got {self.norm!r}")
+        if self.parts is not None and not (self.parts and {*self.parts} <= {*NAMES}):
+            raise ValueError(f"AutoAttack.parts must be some of {', '.join(NAMES)}, got {self.parts}")
+
+    @property
+    def within(self) -> Linf | L2:
+        """The ball in which every x' lies."""
+        return Linf(eps=self.eps) if self.norm == "Linf" else L2(eps=self.eps)
+
+    @property
+    def budget(self) -> str:
+        """The budget in words, with the parts that run."""
+        names = ", ".join(NAMES[part] for part in self.parts or STANDARD)
+        return f"{self.within}, {names}" + ("" if self.parts else " (APGD-T from 4 classes on)")
+
+    def __call__(self, f: nn.Module, x: Tensor, y: Tensor, rng: Generator, /) -> Tensor:
+        pyautoattack = library("pyautoattack", "AutoAttack")
+        x = x.detach()
+        with frozen(f), torch.no_grad(), sealed(rng, x.device) as seed:
+            if len(standing(f, x, y)) == 0:
+                return x
+            classes = f(x[:1]).shape[1]
+            attack = pyautoattack.AutoAttack(f, eps=self.eps, norm=self.norm, seed=seed, device=x.device)
+            attack.attacks_to_run = list(self.parts_for(classes))
+            attack.apgd_targeted.n_target_classes = attack.fab.n_target_classes = min(MOST_TARGETS, classes - 1)
+            return attack.run_standard_evaluation(x, y, batch_size=len(x))[0].detach()
+
+    def parts_for(self, classes: int) -> tuple[Part, ...]:
+        """The parts that run against so many classes."""
+        undefined = [part for part in self.parts or () if classes < FEWEST_CLASSES.get(part, 2)]
+        if undefined:
+            raise ValueError(f"AutoAttack.parts {', '.join(undefined)} are not defined for {classes} classes")
+        return self.parts or tuple(part for part in STANDARD if classes >= FEWEST_CLASSES.get(part, 2))
+
+
+def library(name: str, attack: str) -> Any:
+    """The library of that name, imported only when an attack needs it."""
+    # foolbox asks for git, which none of its attacks needs; without this word it refuses to load where there is none.
+    os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Please import `\w+` from the `scipy\.ndimage`", DeprecationWarning)
+        try:
+            return import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                raise
+            raise ModuleNotFoundError(
+                f"{attack} needs {name}: pip install 'unperturbed[attacks]'", name=name
+            ) from None
+
+
+def standing(f: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """The rows that f classifies as y."""
+    with torch.no_grad():
+        return (f(x).argmax(1) == y).nonzero().squeeze(1)
+
+
+@contextmanager
+def sealed(rng: Generator, device: torch.device) -> Steps[int]:
+    """Seed what a library draws from with a number of `rng`, and put back all that it disturbs.
+
+    That is the random numbers of torch and numpy, and what pyautoattack does to a log and to the trace of a debugger.
+    """
+    seed = int(torch.randint(2**31, (), generator=rng, device=rng.device))
+    log, trace, numpy_state = logging.getLogger("auto-attack"), sys.gettrace(), np.random.get_state()
+    disabled = log.disabled
+    try:
+        log.disabled = True
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            torch.manual_seed(seed)
+            np.random.seed(seed)
+            yield seed
+    finally:
+        np.random.set_state(numpy_state)
+        sys.settrace(trace)
+        log.disabled = disabled

@@ -1,0 +1,176 @@
+"""The moving average of weights, labelers other than the model, and adversarial weight perturbation."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import nn
+
+from unperturbed.averaging import Average, AveragedModel, estimate_batchnorm
+from unperturbed.awp import perturbed_weights, remembering
+from unperturbed.data import Data
+from unperturbed.datasets import load
+from unperturbed.images import parts
+from unperturbed.neighborhoods import Linf
+from unperturbed.objectives import AT, SRT, Batch, Mixture, Standard, Terms
+from unperturbed.solvers import FGSM, PGD
+from unperturbed.trainer import Trainer
+
+CPU = torch.device("cpu")
+IMAGES = parts(load("digits"), Data(labeled=100, unlabeled=100))
+
+
+def network(seed: int = 0) -> nn.Module:
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 10))
+
+
+def trainer(**changes: object) -> Trainer:
+    settings = {"f": network(), "images": IMAGES, "objective": Standard(), "steps": 20, "batch": 50, "device": CPU}
+    return Trainer(**settings | changes)
+
+
+class Overheard:
+    """An objective that keeps the batches it is given."""
+
+    def __init__(self):
+        self.batches: list[Batch] = []
+
+    def __call__(self, f, batch, rng):
+        self.batches.append(batch)
+        return Standard()(f, batch, rng)
+
+
+def test_the_average_follows_the_bias_corrected_rule():
+    f, expected = nn.Linear(1, 1, bias=False), None
+    average = AveragedModel(f, 0.9)
+    expected = f.weight.item()
+    for step in range(40):
+        with torch.no_grad():
+            f.weight.fill_(float(step))
+        average.update(f, step)
+        decay = min(0.9, (1 + step) / (10 + step))
+        expected = decay * expected + (1 - decay) * step
+        assert average.module.weight.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_batchnorm_statistics_are_copied_and_never_averaged():
+    f = network()
+    average = AveragedModel(f, 0.99)
+    f(torch.rand(8, 1, 8, 8))
+    average.update(f, 1000)
+    assert torch.equal(average.module[2].running_mean, f[2].running_mean)
+
+
+def test_estimated_statistics_are_those_of_the_images():
+    f = network().eval()
+    images = torch.rand(64, 1, 8, 8)
+    estimate_batchnorm(f, [images])
+    torch.testing.assert_close(f[2].running_mean, f[1](images.flatten(1)).mean(0).detach())
+    assert not f.training
+    assert f[2].momentum == 0.1
+
+
+@pytest.mark.parametrize("batchnorm", ["copied", "estimated"])
+def test_a_run_with_an_average_ends_with_the_average_and_resumes_exactly(batchnorm):
+    averaging = Average(decay=0.95, batchnorm=batchnorm)
+    plain, whole, stopped = trainer(), trainer(averaging=averaging), trainer(averaging=averaging)
+    plain.run()
+    whole.run()
+    assert not torch.equal(plain.f[1].weight, whole.f[1].weight)
+    assert torch.equal(whole.f[1].weight, whole.average.module[1].weight)
+    with torch.random.fork_rng(devices=()):
+        for _ in range(7):
+            stopped.advance()
+    resumed = trainer(f=network(9), averaging=averaging)
+    resumed.resume(deepcopy(stopped.state()))
+    resumed.run()
+    for ours, theirs in zip(resumed.f.state_dict().values(), whole.f.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_the_labeler_is_f_unless_another_is_named():
+    objective = Overheard()
+    trainer(objective=objective, steps=1).run()
+    assert objective.batches[0].opinion is None
+
+
+def test_a_teacher_gives_its_opinion_of_the_very_images_of_the_batch():
+    objective, teacher = Overheard(), network(5).eval()
+    trainer(objective=objective, steps=1, labeler=teacher).run()
+    (batch,) = objective.batches
+    torch.testing.assert_close(batch.opinion, teacher(torch.cat([batch.x, batch.u])))
+
+
+def test_the_average_gives_its_opinion_in_evaluation_mode():
+    objective = Overheard()
+    run = trainer(objective=objective, steps=3, averaging=Average(decay=0.9), labeler="average")
+    with torch.random.fork_rng(devices=()):
+        run.advance()
+        module = deepcopy(run.average.module)
+        run.advance()
+    batch = objective.batches[1]
+    torch.testing.assert_close(batch.opinion, module(torch.cat([batch.x, batch.u])))
+
+
+def test_an_average_that_is_not_kept_cannot_label():
+    with pytest.raises(ValueError, match=r"none is kept: set --averaging\.decay"):
+        trainer(labeler="average")
+
+
+@pytest.mark.parametrize("decay", [-0.1, 1.0])
+def test_a_decay_outside_its_range_is_refused(decay):
+    with pytest.raises(ValueError, match=r"Average\.decay must be at least 0 and below 1"):
+        Average(decay=decay)
+
+
+def test_weights_are_perturbed_by_a_share_of_their_norm_and_come_back_exactly():
+    f = network()
+    before = deepcopy(f.state_dict())
+    f(torch.rand(8, 1, 8, 8)).square().sum().backward()
+    for name, value in f.named_buffers():
+        before[name] = value.clone()
+    with perturbed_weights(f, 0.1):
+        moved = (f[1].weight - before["1.weight"]).norm() / before["1.weight"].norm()
+        assert moved.item() == pytest.approx(0.1, rel=1e-4)
+        assert torch.equal(f[1].bias, before["1.bias"])
+    for name, value in f.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_remembered_solvers_answer_the_second_time_as_the_first(rng):
+    solver = PGD(around=Linf(eps=0.1), steps=2, step_size=0.1, start="uniform")
+    objective, memories = remembering(Mixture(objectives=(AT(solver=solver), SRT(solver=solver))))
+    x = torch.rand(6, 1, 8, 8)
+    batch = Batch(x, torch.arange(6), x[:0])
+    f = network()
+    objective(f, batch, rng)
+    assert [len(memory.answers) for memory in memories] == [1, 1]
+    for memory in memories:
+        memory.asked = 0
+    objective(f, batch, rng)
+    assert [len(memory.answers) for memory in memories] == [1, 1]
+
+
+def test_weight_perturbation_minimizes_the_loss_at_worse_weights():
+    solver = FGSM(around=Linf(eps=0.1))
+    flat, plain = (trainer(objective=SRT(solver=solver), weight_perturbation=radius) for radius in (0.05, 0.0))
+    with torch.random.fork_rng(devices=()):
+        worse: Terms = flat.advance()
+        terms: Terms = plain.advance()
+    assert worse.total > terms.total
+    assert not torch.equal(flat.f[1].weight, plain.f[1].weight)
+
+
+def test_a_run_with_everything_on_is_reproducible():
+    settings = {
+        "objective": SRT(solver=FGSM(around=Linf(eps=0.1)), targets="soft", smoothing=0.1),
+        "averaging": Average(decay=0.9),
+        "labeler": "average",
+        "weight_perturbation": 0.01,
+    }
+    first, second = trainer(**settings), trainer(**settings)
+    first.run()
+    second.run()
+    assert torch.equal(first.f[1].weight, second.f[1].weight)

@@ -1,28 +1,36 @@
 """Robust training with few labels: RT, SRT and their rivals, trained and attacked under one roof."""
 
 from . import attacks, models
+from .averaging import Average
 from .evaluation import evaluate
-from .losses import Against, cross_entropy, margin
-from .neighborhoods import L1, L2, Affine, Blur, Box, Color, Composed, Linf, Neighborhood, Spatial
-from .objectives import AT, SRT, Batch, Objective, Standard, Terms, frozen
-from .recipe import SGD, Recipe, Validation
+from .losses import Against, cross_entropy, kl, margin
+from .neighborhoods import L0, L1, L2, Affine, Blur, Box, Color, Composed, Linf, Neighborhood, Spatial
+from .objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Objective, Standard, Terms, frozen
+from .recipe import SGD, Recipe, Teacher, Validation
 from .report import Report
 from .schedules import Cyclic, Piecewise, Ramp, Schedule
-from .solvers import FGSM, PGD, Grid, Sequential, Solver, Strongest, WorstOfK
+from .solvers import FGSM, NFGSM, PGD, Grid, MomentumPGD, PowerIteration, Sequential, Solver, Strongest, WorstOfK
 from .training import fit, train
+from .trust import trust
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AT",
     "FGSM",
+    "KLR",
+    "L0",
     "L1",
     "L2",
+    "NFGSM",
     "PGD",
     "SGD",
     "SRT",
+    "TRADES",
+    "UAT",
     "Affine",
     "Against",
+    "Average",
     "Batch",
     "Blur",
     "Box",
@@ -31,9 +39,12 @@ __all__ = [
     "Cyclic",
     "Grid",
     "Linf",
+    "Mixture",
+    "MomentumPGD",
     "Neighborhood",
     "Objective",
     "Piecewise",
+    "PowerIteration",
     "Ramp",
     "Recipe",
     "Report",
@@ -43,6 +54,7 @@ __all__ = [
     "Spatial",
     "Standard",
     "Strongest",
+    "Teacher",
     "Terms",
     "Validation",
     "WorstOfK",
@@ -51,7 +63,9 @@ __all__ = [
     "evaluate",
     "fit",
     "frozen",
+    "kl",
     "margin",
     "models",
     "train",
+    "trust",
 ]

@@ -1,13 +1,15 @@
 """Evaluation: every attack against every image, each answer checked again before it counts."""
 
+import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from .attacks import Attack, Bounded
+from .attacks import Attack, Bounded, MinimumNorm
 from .inputs import as_float, check_images, check_labels, output_classes
 from .objectives import frozen
 from .report import AttackResult, Report
@@ -37,11 +39,14 @@ def evaluate(
     device: str = "auto",
     watcher: AttackWatcher | None = None,
     recipe: object = None,
+    previous: Report | None = None,
+    save: Callable[[Report], None] | None = None,
 ) -> Report:
     """Attack f on these images, uint8 or float in [0, 1], and report the predictions before and after.
 
     An attack sees each image with C(x) as its label. For a correctly classified image that is y; for any other
-    nothing is left to win for R_adv, but R_rob, Eq. (4), is defined on it too.
+    nothing is left to win for R_adv, but R_rob, Eq. (4), is defined on it too. The report is saved after each
+    attack; what a previous report holds for the same model, images and settings is not computed again.
     """
     require_count("batch", batch)
     where = pick_device(device)
@@ -52,19 +57,36 @@ def evaluate(
     classes = output_classes(f, as_float(images[:2]).to(where))
     check_labels(labels, len(images), classes)
     with frozen(f):
-        clean = predictions(f, images, batch, where)
-        results = tuple(
-            run_attack(f, images, clean, name, attack, batch=batch, seed=seed, device=where, watcher=watcher)
-            for name, attack in attacks.items()
+        report = Report(
+            labels=labels.cpu().long(),
+            clean=predictions(f, images, batch, where),
+            attacks=(),
+            seed=seed,
+            provenance=provenance(where),
+            recipe=recipe,
+            subject=fingerprint(f, images, labels, seed, batch),
         )
-    return Report(
-        labels=labels.cpu().long(),
-        clean=clean,
-        attacks=results,
-        seed=seed,
-        provenance=provenance(where),
-        recipe=recipe,
-    )
+        if previous is not None and previous.subject == report.subject:
+            report = replace(report, attacks=previous.attacks)
+        for name, attack in attacks.items():
+            if any((done.name, done.settings) == (name, repr(attack)) for done in report.attacks):
+                continue
+            result = run_attack(
+                f, images, report.clean, name, attack, batch=batch, seed=seed, device=where, watcher=watcher
+            )
+            others = tuple(done for done in report.attacks if done.name != name)
+            report = replace(report, attacks=(*others, result))
+            if save is not None:
+                save(report)
+    return report
+
+
+def fingerprint(f: nn.Module, images: Tensor, labels: Tensor, seed: int, batch: int) -> str:
+    """What an attack's answer depends on besides its settings: weights, images, labels, seed and batch, as a hash."""
+    digest = hashlib.sha256(repr((seed, batch)).encode())
+    for tensor in (*f.state_dict().values(), images, labels):
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 @torch.no_grad()
@@ -88,7 +110,7 @@ def run_attack(
     """What the attack made of f's predictions; its random numbers depend on seed, name and place alone."""
     started = time.perf_counter()
     after = clean.clone()
-    rejected = 0
+    rejected, sizes = 0, list[Tensor]()
     for start in range(0, len(images), batch):
         part = slice(start, start + batch)
         x, y = as_float(images[part].to(device)), clean[part].to(device)
@@ -99,7 +121,10 @@ def run_attack(
         with torch.no_grad():
             predicted = f(perturbed.nan_to_num().to(x)).argmax(1)
         after[part] = torch.where(valid, predicted, y).cpu()
-        rejected += int((~valid).sum().item())
+        if isinstance(attack, MinimumNorm):
+            sizes.append(torch.where(predicted != y, attack.size(x, perturbed).to(x), torch.inf).cpu())
+        else:
+            rejected += int((~valid).sum().item())
         if watcher is not None:
             done = min(start + batch, len(images))
             watcher.attacked(name, done, len(images), (after[:done] == clean[:done]).double().mean().item())
@@ -110,6 +135,7 @@ def run_attack(
         settings=repr(attack),
         predicted=after,
         rejected=rejected,
+        median_size=torch.cat(sizes).median().item() if sizes else None,
         seconds=time.perf_counter() - started,
     )
 

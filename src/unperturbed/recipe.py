@@ -13,7 +13,7 @@ from . import models
 from .averaging import Average
 from .data import Data
 from .models import Architecture
-from .neighborhoods import L1, L2, Affine, Blur, Box, Color, Composed, Linf, Neighborhood, Spatial, require_radius
+from .neighborhoods import L0, L1, L2, Affine, Blur, Box, Color, Composed, Linf, Neighborhood, Spatial, require_radius
 from .objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Objective, Standard
 from .schedules import Cyclic, Piecewise, Ramp, Schedule, require_fractions
 from .solvers import (
@@ -114,7 +114,7 @@ class Recipe:
 
 
 PARTS: Mapping[type, tuple[type, ...]] = {
-    Neighborhood: (Linf, L2, L1, Spatial, Affine, Blur, Color, Composed),
+    Neighborhood: (Linf, L2, L1, L0, Spatial, Affine, Blur, Color, Composed),
     Box: (Spatial, Affine, Blur, Color, Composed),
     Solver: (PGD, MomentumPGD, FGSM, NFGSM, PowerIteration, WorstOfK, Grid, Sequential, Strongest),
     Objective: (Standard, AT, SRT, TRADES, KLR, UAT, Mixture),

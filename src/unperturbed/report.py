@@ -6,7 +6,7 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import sqrt
+from math import isfinite, sqrt
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,7 +31,9 @@ class AttackResult:
     predicted: Tensor
     """C(x') of each image, or C(x) where the attack returned no valid point"""
     rejected: int
-    """returned points that were outside the budget, outside [0, 1] or no numbers: they do not count"""
+    """points outside the budget, outside [0, 1] or no numbers: they do not count; 0 for minimum-norm attacks"""
+    median_size: float | None = None
+    """of a minimum-norm attack: the median of the smallest changes that fooled f, infinite where most images stood"""
     seconds: float
 
 
@@ -47,6 +49,8 @@ class Report:
     provenance: Mapping[str, str | int]
     recipe: object = None
     """the recipe of the run in JSON form, where there was one"""
+    subject: str = ""
+    """a hash of the model, the images and the seed: what was evaluated"""
 
     def __post_init__(self) -> None:
         counts = {len(self.labels), len(self.clean), *(len(result.predicted) for result in self.attacks)}
@@ -104,6 +108,7 @@ class Report:
                     "robust_risk": self.risks_by_image(result)[1].double().mean().item(),
                     "adversarial_risk": self.risks_by_image(result)[2].double().mean().item(),
                     "rejected": result.rejected,
+                    "median_size": finite_or_none(result.median_size),
                     "seconds": round(result.seconds, 3),
                 }
                 for result in self.attacks
@@ -121,6 +126,7 @@ class Report:
         for row in summary["attacks"]:
             risks = (f"{row['robust_risk']:.4f}", f"{row['adversarial_risk']:.4f}")
             note = f" ({row['rejected']} points rejected)" if row["rejected"] else ""
+            note += f", median {row['median_size']:.3g}" if row["median_size"] is not None else ""
             table.add_row(row["name"], *percent(row), *risks, f"{row['seconds']:.1f}", row["budget"] + note)
         if len(self.attacks) > 1:
             table.add_row("worst case of all", *percent(summary["worst_case"]), "", "", "", "")
@@ -139,6 +145,7 @@ class Report:
                 "seed": self.seed,
                 "provenance": dict(self.provenance),
                 "recipe": self.recipe,
+                "subject": self.subject,
                 "samples": {
                     "labels": packed(self.labels),
                     "clean": packed(self.clean),
@@ -174,6 +181,7 @@ def loads(text: str, source: str = "the report") -> Report:
             seed=typed(tree, "seed", int),
             provenance=typed(tree, "provenance", dict),
             recipe=tree["recipe"],
+            subject=tree.get("subject", ""),
         )
     except (KeyError, TypeError, AttributeError, RuntimeError, RecursionError, zlib.error) as error:
         raise ValueError(f"{source} is no report of unperturbed ({type(error).__name__}: {error})") from None
@@ -199,6 +207,11 @@ def measured(survives: Tensor) -> dict[str, Any]:
     """An accuracy with its 95 % interval."""
     low, high = wilson(int(survives.sum().item()), len(survives))
     return {"accuracy": survives.double().mean().item(), "interval": [low, high]}
+
+
+def finite_or_none(size: float | None) -> float | None:
+    """The number, where it is one that JSON can hold."""
+    return size if size is not None and isfinite(size) else None
 
 
 def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:

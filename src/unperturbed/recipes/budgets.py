@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from ..attacks import (
     DDN,
     JSMA,
-    Attack,
     AutoAttack,
     CarliniWagnerL2,
     Pointwise,
+    Searched,
     compound,
     cw_linf,
     fgsm,
@@ -22,6 +22,8 @@ from ..neighborhoods import Linf, Spatial
 from ..recipe import nearest
 from ..solvers import PGD, Grid
 
+Stated = Searched | DDN | JSMA | CarliniWagnerL2 | Pointwise | AutoAttack
+"""an attack that states its budget"""
 PIXEL_ROWS = ("fgsm", "pgd", "mi-fgsm", "jsma", "cw", "pointwise", "ddn")
 SPATIAL_ROWS = ("randadv", "gridadv", "randadv.t", "gridadv.t", "randadv.r", "gridadv.r")
 COMPOUND_ROWS = ("pgd+", "gridadv+")
@@ -35,6 +37,27 @@ SETS: Mapping[str, tuple[str, ...]] = {
 }
 """names for several attacks: the rows of the paper's tables, what is quick, and what a claim should rest on"""
 
+REASONS: Mapping[str, str] = {
+    "fgsm": "one step as long as the radius, from x",
+    "pgd": "steps and step size of the paper, best iterate, uniform start",
+    "pgd-restarts": "long and repeated: what PGD finds when it is not hurried",
+    "mi-fgsm": "steps and step size of the paper, momentum 1",
+    "cw": "C&W's margin in the Linf ball: the reading that fits the paper's numbers",
+    "cw-l2": "C&W's own attack; the paper states no cap, so an L2 radius usual for the data set",
+    "ddn": "100 steps as in its paper; the paper states no cap, so the L2 radius of cw-l2",
+    "jsma": "all targets; the paper states no cap, so a number of pixels that leaves the image readable",
+    "pointwise": "needs no gradient; the cap of jsma",
+    "autoattack": "the standard of the field, none of whose parts needs tuning",
+    "randadv": "the worst of 10 draws, as in the authors' code",
+    "gridadv": "775 warps, as in the paper",
+    "randadv.t": "translations alone",
+    "gridadv.t": "translations alone",
+    "randadv.r": "rotations alone",
+    "gridadv.r": "rotations alone",
+    "pgd+": "the paper's compound attack: GridAdv on top of PGD",
+    "gridadv+": "the paper's compound attack: PGD on top of GridAdv",
+}
+"""why each attack goes as far as it goes"""
 NOTHING = 1e-9
 """the least radius that every attack accepts"""
 
@@ -60,7 +83,7 @@ class Budget:
     fraction: float = 1.0
     """the paper's perturbation fraction: eps, step, rotation, translation and L2 cap are multiplied by it"""
 
-    def attacks(self) -> Mapping[str, Attack]:
+    def attacks(self) -> Mapping[str, Stated]:
         """Every attack by its name."""
         eps, step_size, l2 = (max(self.fraction * size, NOTHING) for size in (self.eps, self.step_size, self.l2))
         ball = Linf(eps=eps)
@@ -90,9 +113,9 @@ class Budget:
         }
 
 
-def chosen(attacks: Mapping[str, Attack], names: str) -> Mapping[str, Attack]:
+def chosen(attacks: Mapping[str, Stated], names: str) -> Mapping[str, Stated]:
     """The attacks that a list with commas names, one by one or by the name of a set; all is every one."""
-    picked: dict[str, Attack] = {}
+    picked: dict[str, Stated] = {}
     for word in (word.strip().lower() for word in names.split(",")):
         for name in attacks if word == "all" else SETS.get(word, (word,)):
             if name not in attacks:

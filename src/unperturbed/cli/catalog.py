@@ -1,0 +1,93 @@
+"""`unperturbed list`."""
+
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.console import Console
+from rich.table import Table
+
+from ..recipe import PARTS
+from ..recipes import RECIPES, usual_budget
+from ..recipes.budgets import REASONS, SETS, Budget
+from ..recipes.methods import DEFENSES
+from .options import leading_word, parse
+
+Row = dict[str, str | int | None]
+KINDS = ("recipes", "defenses", "attacks", "parts")
+
+
+@dataclass(frozen=True, kw_only=True)
+class List:
+    """Name what there is: `unperturbed list [recipes | defenses | attacks | parts]`."""
+
+    data: Literal["digits", "mnist", "cifar10", "other"] = "other"
+    """whose budget the attacks are shown with"""
+    json: bool = False
+    """everything, for machines"""
+
+
+def catalog(arguments: list[str]) -> None:
+    """Name the recipes, defenses, attacks and parts."""
+    kind, rest = leading_word(arguments)
+    command = parse(List, rest, usage="list [KIND]")
+    if (kind or KINDS[0]) not in KINDS:
+        raise ValueError(f"there is no list of {kind!r} (there are {', '.join(KINDS)})")
+    attacks = attack_rows(usual_budget(command.data))
+    if command.json:
+        everything = {
+            "recipes": recipe_rows(),
+            "defenses": DEFENSES,
+            "attacks": attacks,
+            "attack_sets": {name: list(members) for name, members in SETS.items()},
+        }
+        parts = {kind.__name__.lower() + "s": names(choices) for kind, choices in PARTS.items()}
+        print(json.dumps(everything | parts, indent=1))
+        return
+    match kind or KINDS[0]:
+        case "recipes":
+            show(recipe_rows())
+        case "defenses":
+            show([{"defense": name, "what it is": words} for name, words in DEFENSES.items()])
+        case "attacks":
+            show(attacks)
+            show([{"set": name, "attacks": ", ".join(members)} for name, members in SETS.items()])
+        case _:
+            show([{"kind": kind.__name__, "parts": ", ".join(names(choices))} for kind, choices in PARTS.items()])
+
+
+def names(choices: tuple[type, ...]) -> list[str]:
+    """The names of some classes."""
+    return [choice.__name__ for choice in choices]
+
+
+def recipe_rows() -> list[Row]:
+    """A row for each recipe."""
+    return [
+        {
+            "recipe": recipe.name,
+            "model": type(recipe.model).__name__,
+            "objective": type(recipe.objective).__name__,
+            "labeled": recipe.data.labeled,
+            "unlabeled": "the rest" if recipe.data.unlabeled is None else recipe.data.unlabeled,
+            "steps": recipe.steps,
+        }
+        for recipe in RECIPES.values()
+    ]
+
+
+def attack_rows(budget: Budget) -> list[Row]:
+    """A row for each attack, with its budget and the reason for it."""
+    return [
+        {"attack": name, "budget": attack.budget, "why": REASONS[name]} for name, attack in budget.attacks().items()
+    ]
+
+
+def show(rows: list[Row]) -> None:
+    """Rows as a table."""
+    table = Table(box=None, pad_edge=False)
+    for i, heading in enumerate(rows[0]):
+        table.add_column(heading, no_wrap=i == 0)
+    for row in rows:
+        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()))
+    Console(markup=False, highlight=False).print(table)

@@ -1,0 +1,119 @@
+"""`unperturbed evaluate`."""
+
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from .. import recipe as recipe_files
+from .. import report as reports
+from ..datasets import load
+from ..evaluation import evaluate as evaluate_model
+from ..neighborhoods import Linf, Spatial
+from ..progress import Bars, Lines, watching
+from ..recipes import RECIPES, usual_budget
+from ..recipes.budgets import Budget, chosen
+from ..report import Report
+from ..runs import RunDirectory, write_whole
+from ..solvers import require_count
+from ..training import fresh_model
+from ..trust import Card
+from ..trust import trust as examine
+from .options import EXAMPLE, leading_word, parse
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate:
+    """Attack the finished model of a run on the test images: `unperturbed evaluate DIR`; writes DIR/report.json.
+
+    Attacks that the report already holds for this model are not run again, so an interrupted evaluation goes on.
+    """
+
+    attacks: str = "quick"
+    """names separated by commas, or of sets: quick, paper, pixel, spatial, compound, trust, all"""
+    trust: bool = False
+    """look for reasons not to believe the result, print the card and write DIR/trust.json"""
+    trust_seconds: float = 600.0
+    """time for that"""
+    budget: Budget = field(default_factory=Budget)
+    """how far the attacks may go"""
+    images: int | None = None
+    """attack only the first so many test images"""
+    batch: int = 500
+    """images attacked at once"""
+    seed: int = 0
+    """seed of the attacks"""
+    data: Path | None = None
+    """folder with the data set's files"""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:1"""
+    json: bool = False
+    """print the report as JSON"""
+
+
+def evaluate(arguments: list[str]) -> None:
+    """Attack the finished model of a run."""
+    word, rest = leading_word(arguments)
+    recipe = RunDirectory(Path(word)).read_recipe() if word else RECIPES[EXAMPLE]
+    default = Evaluate(budget=usual_budget(recipe.data.name))
+    command = parse(Evaluate, rest, default=default, usage="evaluate DIR")
+    if word is None:
+        raise ValueError("evaluate needs the directory of a run: unperturbed evaluate DIR")
+    attacks = chosen(command.budget.attacks(), command.attacks)
+    if command.images is not None:
+        require_count("--images", command.images)
+    run = RunDirectory(Path(word))
+    dataset = load(recipe.data.name, command.data)
+    model = fresh_model(recipe, dataset)
+    run.read_weights(model)
+    images, labels = dataset.test_images[: command.images], dataset.test_labels[: command.images]
+    with watching() as watcher:
+        watcher.title = recipe.name
+        report = evaluate_model(
+            model,
+            images,
+            labels,
+            attacks,
+            batch=command.batch,
+            seed=command.seed,
+            device=command.device,
+            watcher=watcher,
+            recipe=recipe_files.plain(recipe),
+            previous=reports.read(run.report) if run.report.exists() else None,
+            save=lambda report: write_whole(run.report, report.dumps().encode()),
+        )
+        card = trusted(command, model, images, labels, watcher) if command.trust else None
+    if card is not None:
+        write_whole(run.path / "trust.json", json.dumps(card.plain(), indent=1).encode())
+    print(as_json(report, card) if command.json else as_text(report, card))
+
+
+def trusted(command: Evaluate, model: nn.Module, images: Tensor, labels: Tensor, watcher: Bars | Lines) -> Card:
+    """The trust card of a model within the budget of its evaluation."""
+    budget = command.budget
+    return examine(
+        model,
+        images,
+        labels,
+        around=Linf(eps=budget.eps * budget.fraction),
+        spatial=Spatial(rotation=budget.rotation, translation=budget.translation).scaled(budget.fraction),
+        seconds=command.trust_seconds,
+        seed=command.seed,
+        device=command.device,
+        watcher=watcher,
+    )
+
+
+def as_json(report: Report, card: Card | None) -> str:
+    """One object for machines."""
+    tree: dict[str, Any] = report.summary()
+    return json.dumps(tree if card is None else tree | {"trust": card.plain()})
+
+
+def as_text(report: Report, card: Card | None) -> str:
+    """Tables for people."""
+    color = sys.stdout.isatty()
+    return report.table(color=color) + ("" if card is None else card.table(color=color))

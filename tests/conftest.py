@@ -1,3 +1,5 @@
+"""What all tests share."""
+
 import pytest
 import torch
 
@@ -8,3 +10,11 @@ torch.set_num_threads(1)
 def rng() -> torch.Generator:
     """A seeded source of random numbers, the same in every test."""
     return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def cache_of_its_own(tmp_path_factory):
+    """Teachers that tests train do not land in the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNPERTURBED_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield

@@ -377,21 +377,37 @@ def test_a_plain_function_is_an_attack_without_a_budget():
 
 
 def test_the_attacks_of_a_budget_go_as_far_as_it_says_and_no_farther():
-    attacks = Budget(eps=0.2, steps=7, step_size=0.05, rotation=20.0, translation=2.0).attacks()
+    attacks = Budget(eps=0.2, steps=7, step_size=0.05, rotation=20.0, translation=2.0, l2=1.5, pixels=9).attacks()
     both = Spatial(rotation=20.0, translation=2.0)
     assert attacks["fgsm"] == fgsm(eps=0.2)
     assert attacks["pgd"] == pgd(eps=0.2, steps=7, step_size=0.05)
+    assert attacks["mi-fgsm"] == mi_fgsm(eps=0.2, steps=7, step_size=0.05)
+    assert {attacks[name].within for name in ("pgd-restarts", "cw", "autoattack")} == {Linf(eps=0.2)}
+    assert {attacks[name].within for name in ("cw-l2", "ddn")} == {L2(eps=1.5)}
+    assert {attacks[name].pixels for name in ("jsma", "pointwise")} == {9}
     for search in ("randadv", "gridadv"):
         assert attacks[search].within == both
         assert attacks[f"{search}.t"].within == replace(both, rotation=0.0)
         assert attacks[f"{search}.r"].within == replace(both, translation=0.0)
-    counts = {
-        name: len(attack.solver.around.grid(torch.zeros(1), attack.solver.points))
-        for name, attack in attacks.items()
-        if name.startswith("grid")
-    }
-    assert counts == {"gridadv": 775, "gridadv.t": 25, "gridadv.r": 31}
-    assert all(attack.solver.k == 10 for name, attack in attacks.items() if name.startswith("rand"))
+    for name, count in {"gridadv": 775, "gridadv.t": 25, "gridadv.r": 31}.items():
+        solver = attacks[name].solver
+        assert len(solver.around.grid(torch.zeros(1), solver.points)) == count
+        assert attacks[name.replace("grid", "rand")].solver.k == 10
+
+
+def test_the_compound_attacks_follow_one_perturbation_by_the_other():
+    attacks = Budget(eps=0.2, rotation=20.0, translation=2.0).attacks()
+    stages = {name: [type(stage).__name__ for stage in attacks[name].solver.stages] for name in ("pgd+", "gridadv+")}
+    assert stages == {"pgd+": ["PGD", "Grid"], "gridadv+": ["Grid", "PGD"]}
+
+
+@pytest.mark.parametrize("fraction", [0.0, 0.5])
+def test_a_fraction_of_a_budget_scales_every_radius(fraction):
+    attacks = Budget(eps=0.2, step_size=0.1, rotation=20.0, translation=2.0, l2=1.0, fraction=fraction).attacks()
+    assert attacks["pgd"].within.eps == pytest.approx(0.2 * fraction, abs=1e-8)
+    assert attacks["pgd"].solver.step_size == pytest.approx(0.1 * fraction, abs=1e-8)
+    assert attacks["ddn"].within.eps == pytest.approx(1.0 * fraction, abs=1e-8)
+    assert attacks["gridadv"].within == Spatial(rotation=20.0 * fraction, translation=2.0 * fraction)
 
 
 @pytest.mark.parametrize("eps", [0.02, 0.05, 0.1])

@@ -364,6 +364,96 @@ def test_a_watcher_hears_of_every_batch(images, labels):
     assert heard[3:] == [("some", 10, 23, 0.5), ("some", 20, 23, 0.5), ("some", 23, 23, pytest.approx(10 / 23))]
 
 
+def counting(attack):
+    """The attack, with settings that can be compared, and how often it was called."""
+
+    class Counting:
+        calls = 0
+
+        def __call__(self, *arguments):
+            Counting.calls += 1
+            return attack(*arguments)
+
+        def __repr__(self):
+            return "Counting()"
+
+    return Counting()
+
+
+def test_the_report_is_saved_after_each_attack(images, labels):
+    saved = []
+    report = evaluate(Threshold(), images, labels, {"idle": idle, "flip": flip}, save=saved.append)
+    assert [[result.name for result in stage.attacks] for stage in saved] == [["idle"], ["idle", "flip"]]
+    assert saved[-1] is report
+
+
+def test_what_a_previous_report_holds_is_not_computed_again(network, pictures, classes):
+    attack, saved = counting(flip), []
+    first = evaluate(network, pictures, classes, {"flip": attack})
+    second = evaluate(
+        network, pictures, classes, {"flip": attack, "idle": idle}, previous=loads(first.dumps()), save=saved.append
+    )
+    assert attack.calls == 1
+    assert [result.name for result in second.attacks] == ["flip", "idle"]
+    assert torch.equal(second["flip"].predicted, first["flip"].predicted)
+    assert len(saved) == 1
+
+
+@pytest.mark.parametrize("change", ["weights", "statistics", "images", "labels", "seed", "batch"])
+def test_a_previous_report_on_something_else_is_not_believed(change, network, pictures, classes):
+    attack = counting(flip)
+    first = evaluate(network, pictures, classes, {"flip": attack, "idle": idle})
+    with torch.no_grad():
+        network[0].weight += change == "weights"
+        network[1].running_mean += change == "statistics"
+    pictures = pictures.flip(0) if change == "images" else pictures
+    classes = classes.flip(0) if change == "labels" else classes
+    options = {"seed": int(change == "seed"), "batch": 10 if change == "batch" else 500}
+    second = evaluate(network, pictures, classes, {"flip": attack}, previous=first, **options)
+    assert attack.calls == (4 if change == "batch" else 2)
+    assert [result.name for result in second.attacks] == ["flip"]
+
+
+def test_an_attack_of_the_same_name_with_other_settings_takes_the_place_of_the_old_one(network, pictures, classes):
+    first = evaluate(network, pictures, classes, {"pgd": pgd(eps=0.1), "idle": idle})
+    second = evaluate(network, pictures, classes, {"pgd": pgd(eps=0.5)}, previous=first)
+    assert sorted(result.name for result in second.attacks) == ["idle", "pgd"]
+    assert second["pgd"].budget.startswith("Linf 0.5")
+    assert second.accuracy("pgd") <= first.accuracy("pgd")
+
+
+@dataclass
+class Smallest:
+    """A minimum-norm attack on `Threshold`: it shifts by 0.25, however far the budget goes."""
+
+    within: Neighborhood
+    budget: str = "smallest"
+
+    def __call__(self, f, x, y, rng, /):
+        return (x + 0.25 * (1 - 2 * y.view(-1, 1, 1, 1))).clamp(0, 1)
+
+    def size(self, x, perturbed):
+        return (perturbed - x).flatten(1).abs().amax(1)
+
+
+@pytest.mark.parametrize("eps", [0.1, 0.3])
+def test_what_a_minimum_norm_attack_finds_counts_within_its_budget_alone(eps, labels):
+    images = torch.linspace(0.3, 0.7, 23).view(23, 1, 1, 1).repeat(1, 1, 4, 4)
+    fooled = (images[:, 0, 0, 0] - 0.5).abs() < 0.25
+    report = evaluate(Threshold(), images, labels, {"smallest": Smallest(Linf(eps=eps))})
+    moved = report["smallest"].predicted != report.clean
+    assert torch.equal(moved, fooled & (eps > 0.25))
+    assert report["smallest"].rejected == 0
+    assert report["smallest"].median_size == pytest.approx(0.25)
+
+
+def test_the_median_change_is_infinite_where_most_images_stand(images, labels):
+    images = images.round()
+    report = evaluate(Threshold(), images, labels, {"smallest": Smallest(Linf(eps=1.0))})
+    assert report["smallest"].median_size == torch.inf
+    assert evaluate(Threshold(), images, labels, {"idle": idle})["idle"].median_size is None
+
+
 def test_labels_of_any_integer_type_are_welcome(images, labels):
     for dtype in (torch.uint8, torch.int32):
         assert evaluate(Threshold(), images, labels.to(dtype), {}).accuracy() == pytest.approx(15 / 23)

@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import replace
-from itertools import groupby
 
 import numpy as np
 import pytest
@@ -12,23 +11,15 @@ from unperturbed import recipe as recipe_files
 from unperturbed.datasets import load
 from unperturbed.models import DigitsCNN, ResNet, SmallCNN, WideResNet
 from unperturbed.neighborhoods import Linf, Spatial
-from unperturbed.objectives import AT, SRT, Standard
+from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Standard
 from unperturbed.recipe import SGD
 from unperturbed.recipes import RECIPES, digits, named, usual_budget
-from unperturbed.recipes.budgets import Budget, chosen
-from unperturbed.recipes.methods import epochs
-from unperturbed.schedules import Piecewise, Ramp
-from unperturbed.solvers import PGD, WorstOfK
+from unperturbed.recipes.budgets import REASONS, SETS, Budget, chosen
+from unperturbed.recipes.methods import DEFENSES, epochs
+from unperturbed.schedules import Cyclic, Piecewise, Ramp
+from unperturbed.solvers import PGD, Sequential, WorstOfK
 from unperturbed.training import parts, train
 
-every_recipe = pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
-LABELS_ALONE = ("-standard", "-at", "-worst-of-k", "-rt")
-PAPER = {
-    name: recipe
-    for name, recipe in RECIPES.items()
-    if not name.startswith("digits") and name.endswith((*LABELS_ALONE, "-srt"))
-}
-every_recipe_of_the_paper = pytest.mark.parametrize("recipe", PAPER.values(), ids=PAPER)
 SPATIAL = WorstOfK(around=Spatial(rotation=30.0, translation=3.0), k=10)
 SOLVERS = {
     "mnist-pixel": PGD(around=Linf(eps=0.3), steps=40, step_size=0.01),
@@ -42,6 +33,13 @@ MODELS = {
     "cifar10-pixel": WideResNet(depth=34, width=10),
     "cifar10-spatial": ResNet(filters=(16, 16, 32, 64), units=5),
 }
+BASICS = {"pixel": ("standard", "at", "rt", "srt"), "spatial": ("standard", "worst-of-k", "rt", "srt")}
+LABELS_ALONE = ("-standard", "-at", "-worst-of-k", "-rt", "-trades", "-klr")
+PAPER = [f"{name}-{method}" for name in SOLVERS for method in BASICS[name.split("-")[1]]]
+"""the recipes whose every number the paper states"""
+
+every_recipe = pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+every_recipe_of_the_paper = pytest.mark.parametrize("recipe", [named(name) for name in PAPER], ids=PAPER)
 
 
 def scenario(recipe):
@@ -56,27 +54,81 @@ def method(recipe):
 
 @every_recipe
 def test_a_name_tells_data_scenario_and_method(recipe):
-    assert re.fullmatch(r"(digits|mnist|cifar10)-(pixel|spatial)-[a-z0-9-]+", recipe.name)
+    assert re.fullmatch(r"(digits|mnist|cifar10)-(pixel|spatial|compound)-[a-z0-9.-]+", recipe.name)
     assert recipe.name.startswith(recipe.data.name)
     assert RECIPES[recipe.name] is recipe
-    kind = {"standard": Standard, "at": AT, "worst-of-k": AT, "rt": SRT, "srt": SRT}
-    assert type(recipe.objective) is kind.get(method(recipe), type(recipe.objective))
+    name, _, weight = method(recipe).partition("-lambda-")
+    assert name in DEFENSES
+    assert not weight or recipe.objective.weight == float(weight)
 
 
-def test_every_scenario_has_the_methods_of_the_paper():
-    for name, group in groupby(RECIPES.values(), scenario):
-        rival = "at" if name.endswith("pixel") else "worst-of-k"
-        assert {method(recipe) for recipe in group} >= {"standard", rival, "rt", "srt"}
+def test_every_defense_of_the_catalog_has_a_recipe_on_every_data_set():
+    for data in ("digits", "mnist", "cifar10"):
+        assert {method(recipe) for recipe in RECIPES.values() if recipe.data.name == data} >= set(DEFENSES)
 
 
-@every_recipe
-def test_a_solver_searches_the_neighborhood_of_its_scenario(recipe):
-    solver = getattr(recipe.objective, "solver", None)
-    budget = usual_budget(recipe.data.name)
-    if "-spatial-" in recipe.name and solver is not None:
-        assert solver.around == Spatial(rotation=budget.rotation, translation=budget.translation)
-    elif solver is not None:
-        assert solver.around == Linf(eps=budget.eps)
+@pytest.mark.parametrize("data", ["digits", "mnist", "cifar10"])
+def test_methods_are_told_apart_by_their_objective(data):
+    objectives = {
+        "pixel-standard": Standard,
+        "pixel-at": AT,
+        "spatial-worst-of-k": AT,
+        "pixel-rt": SRT,
+        "spatial-srt": SRT,
+        "pixel-trades": TRADES,
+        "spatial-klr": KLR,
+        "pixel-uat": UAT,
+        "pixel-rst": TRADES,
+        "compound-at-average": Mixture,
+    }
+    assert {name: type(RECIPES[f"{data}-{name}"].objective) for name in objectives} == objectives
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if name.endswith(("-uat-ft", "-uat-plusplus", "-rst"))])
+def test_methods_that_need_labels_for_unlabeled_images_have_a_teacher(name):
+    assert RECIPES[name].labeler == "teacher"
+    assert RECIPES[name].data.unlabeled is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"{data}-{method}"
+        for data in ("digits", "mnist", "cifar10")
+        for method in (
+            "pixel-at",
+            "pixel-rt",
+            "pixel-srt",
+            "pixel-trades",
+            "spatial-worst-of-k",
+            "spatial-rt",
+            "spatial-srt",
+            "spatial-klr",
+        )
+    ],
+)
+def test_a_solver_searches_the_neighborhood_in_which_its_model_is_attacked(name):
+    budget = usual_budget(RECIPES[name].data.name)
+    warps = Spatial(rotation=budget.rotation, translation=budget.translation)
+    assert RECIPES[name].objective.solver.around == (warps if "-spatial-" in name else Linf(eps=budget.eps))
+
+
+@pytest.mark.parametrize("data", ["digits", "mnist", "cifar10"])
+def test_the_compound_scenario_puts_the_spatial_solver_on_top_of_the_pixel_wise_one(data):
+    pixel, spatial, both = (
+        RECIPES[f"{data}-{scenario}-srt"].objective for scenario in ("pixel", "spatial", "compound")
+    )
+    assert both.solver == Sequential(stages=(pixel.solver, spatial.solver))
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if "-srt-fast" in name])
+def test_fast_srt_is_shorter_and_watched_by_labeled_images_that_are_held_out(name):
+    fast, whole = RECIPES[name], RECIPES[name.split("-fast")[0]]
+    assert fast.steps < whole.steps
+    assert 0 < fast.data.validation < fast.data.labeled
+    assert fast.validation.drop < 1
+    assert fast.validation.keep == "last"
+    assert isinstance(fast.optimizer.rate, Cyclic)
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if name.endswith(LABELS_ALONE)])
@@ -119,7 +171,7 @@ def test_images_of_cifar10_alone_are_cropped_and_flipped(recipe):
     assert (recipe.data.crop, recipe.data.flip) == augmented
 
 
-@pytest.mark.parametrize("name", [name for name in PAPER if name.endswith(("-at", "-worst-of-k", "-rt", "-srt"))])
+@pytest.mark.parametrize("name", [name for name in PAPER if not name.endswith("-standard")])
 def test_radius_steps_and_step_sizes_are_those_of_the_paper(name):
     assert RECIPES[name].objective.solver == SOLVERS[scenario(RECIPES[name])]
 
@@ -159,13 +211,17 @@ def test_digits_stay_small_enough_for_a_cpu():
 
 
 def test_budgets_are_those_of_the_papers_evaluation():
-    assert usual_budget("cifar10") == Budget(eps=0.031, steps=10, step_size=0.007, rotation=30.0, translation=3.0)
-    assert usual_budget("mnist") == Budget(eps=0.3, steps=40, step_size=0.01, rotation=30.0, translation=3.0)
+    cifar10, mnist = usual_budget("cifar10"), usual_budget("mnist")
+    assert (cifar10.eps, cifar10.steps, cifar10.step_size) == (0.031, 10, 0.007)
+    assert (mnist.eps, mnist.steps, mnist.step_size) == (0.3, 40, 0.01)
+    for budget in (cifar10, mnist):
+        assert (budget.rotation, budget.translation, budget.fraction) == (30.0, 3.0, 1.0)
     assert usual_budget("digits") == digits.BUDGET
 
 
 def test_other_images_are_attacked_by_the_habits_of_the_field():
-    assert usual_budget("my.npz") == Budget(eps=8 / 255, steps=20, step_size=2 / 255, rotation=30.0, translation=3.0)
+    assert usual_budget("my.npz") == Budget()
+    assert (Budget().eps, Budget().steps, Budget().step_size) == (8 / 255, 20, 2 / 255)
 
 
 def test_attacks_are_chosen_by_name_in_any_case_and_in_the_order_given():
@@ -174,11 +230,21 @@ def test_attacks_are_chosen_by_name_in_any_case_and_in_the_order_given():
     assert list(chosen(attacks, "gridadv, PGD")) == ["gridadv", "pgd"]
 
 
+def test_sets_of_attacks_are_chosen_by_their_name_and_no_attack_twice():
+    attacks = Budget().attacks()
+    assert list(chosen(attacks, "quick")) == ["fgsm", "pgd", "randadv", "gridadv"]
+    assert list(chosen(attacks, "pgd,quick,ddn")) == ["pgd", "fgsm", "randadv", "gridadv", "ddn"]
+    for members in SETS.values():
+        assert set(members) <= set(attacks)
+    assert set(REASONS) == set(attacks)
+
+
 @pytest.mark.parametrize(
     ("names", "sentence"),
     [
         ("pdg", "there is no attack 'pdg', did you mean 'pgd'? (there are fgsm, pgd"),
         ("pgd,gridav.t", "there is no attack 'gridav.t', did you mean 'gridadv.t'?"),
+        ("spatail", "there is no attack 'spatail', did you mean 'spatial'?"),
         ("zzzzzz", "there is no attack 'zzzzzz' (there are fgsm"),
         ("", "there is no attack '' (there are fgsm"),
     ],
@@ -222,25 +288,41 @@ def tiny(tmp_path_factory):
     return folder
 
 
-@every_recipe
-def test_every_recipe_trains_three_steps_on_tiny_images(recipe, tiny, tmp_path):
+TRAINED = [name for name in RECIPES if name.startswith("digits")] + ["mnist-pixel-srt", "cifar10-spatial-srt-authors"]
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_recipe_trains_three_steps_on_tiny_images(name, tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("UNPERTURBED_CACHE", str(tmp_path / "cache"))
+    recipe = RECIPES[name]
     channels = 3 if recipe.data.name == "cifar10" else 1
-    small = {
-        WideResNet: WideResNet(depth=10, width=1),
-        ResNet: ResNet(units=1),
-        DigitsCNN: DigitsCNN(channels=(4, 4, 4), hidden=8),
-    }
+    small = {ResNet: ResNet(units=1), DigitsCNN: DigitsCNN(channels=(4, 4, 4), hidden=8)}
     shrunk = replace(
         recipe,
-        data=replace(recipe.data, name=str(tiny / f"{channels}.npz"), labeled=12),
+        data=replace(
+            recipe.data, name=str(tiny / f"{channels}.npz"), labeled=12, validation=min(4, recipe.data.validation)
+        ),
         model=small.get(type(recipe.model), recipe.model),
         steps=3,
         batch=6,
+        teacher=replace(recipe.teacher, steps=2),
         log_every=1,
     )
-    model = train(shrunk, tmp_path, device="cpu")
-    log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    model = train(shrunk, tmp_path / "run", device="cpu")
+    log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     assert [record["step"] for record in log] == [1, 2, 3]
     assert all(np.isfinite(record["standard"] + record["robust"]) for record in log)
     assert all(parameter.isfinite().all() for parameter in model.parameters())
-    assert recipe_files.read(tmp_path / "recipe.json") == shrunk
+    assert recipe_files.read(tmp_path / "run" / "recipe.json") == shrunk
+    assert (tmp_path / "cache").exists() == (recipe.labeler == "teacher")
+
+
+def test_the_other_data_sets_have_the_methods_that_were_trained_on_digits():
+    def methods(data):
+        return {
+            re.sub(r"-lambda-.*", "", recipe.name.removeprefix(data))
+            for recipe in RECIPES.values()
+            if recipe.data.name == data
+        }
+
+    assert methods("digits") == methods("mnist") == methods("cifar10")

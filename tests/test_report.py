@@ -24,11 +24,12 @@ REPORT = Report(
     clean=torch.tensor([0, 1, 2, 3, 4, 5, 0, 0]),
     attacks=(
         attack_result("pgd", [0, 1, 2, 3, 9, 9, 6, 0], rejected=3),
-        attack_result("gridadv", [9, 1, 2, 3, 4, 9, 0, 7], seconds=61.5),
+        attack_result("gridadv", [9, 1, 2, 3, 4, 9, 0, 7], seconds=61.5, median_size=0.625),
     ),
     seed=7,
     provenance={"torch": "2.0", "threads": 2},
     recipe={"type": "Recipe", "steps": 3},
+    subject="c0ffee",
 )
 """six of eight right; pgd turns two of them, gridadv two, one of these both; each turns one wrong answer right"""
 
@@ -54,6 +55,14 @@ def test_every_image_has_a_verdict():
 
 def test_without_attacks_the_worst_case_is_the_clean_one():
     assert replace(REPORT, attacks=()).worst_case().tolist() == REPORT.survivors().tolist()
+
+
+def test_a_median_that_no_number_can_tell_is_written_as_none():
+    result = attack_result("ddn", [0] * 8, median_size=float("inf"))
+    report = replace(REPORT, attacks=(result,))
+    assert report.summary()["attacks"][0]["median_size"] is None
+    assert loads(report.dumps())["ddn"].median_size is None
+    assert "median" not in report.table()
 
 
 def test_an_attack_that_is_not_there_is_named_with_those_that_are():
@@ -115,10 +124,11 @@ def test_a_report_survives_being_written_and_read():
     assert torch.equal(again.labels, REPORT.labels)
     assert torch.equal(again.clean, REPORT.clean)
     assert again.labels.dtype == torch.int64
-    assert (again.seed, again.provenance, again.recipe) == (REPORT.seed, REPORT.provenance, REPORT.recipe)
+    for name in ("seed", "provenance", "recipe", "subject"):
+        assert getattr(again, name) == getattr(REPORT, name)
     for result, stored in zip(REPORT.attacks, again.attacks, strict=True):
         assert torch.equal(result.predicted, stored.predicted)
-        for name in ("name", "budget", "settings", "rejected", "seconds"):
+        for name in ("name", "budget", "settings", "rejected", "median_size", "seconds"):
             assert getattr(result, name) == getattr(stored, name)
     assert again.summary() == REPORT.summary()
     assert again.dumps() == REPORT.dumps()
@@ -186,8 +196,10 @@ DAMAGE = {
     "a budget that is a number": lambda tree: changed(tree, 3, "attacks", 0, "budget"),
     "a name that is a list": lambda tree: changed(tree, [], "attacks", 0, "name"),
     "rejected in words": lambda tree: changed(tree, "few", "attacks", 0, "rejected"),
+    "a median in words": lambda tree: changed(tree, "half", "attacks", 1, "median_size"),
     "seconds in words": lambda tree: changed(tree, "long", "attacks", 0, "seconds"),
     "a seed in words": lambda tree: changed(tree, "some", "seed"),
+    "a subject that is a number": lambda tree: changed(tree, 3, "subject"),
     "no provenance": lambda tree: changed(tree, None, "provenance"),
 }
 
@@ -268,7 +280,7 @@ def test_the_table_holds_every_attack_budget_and_number():
     assert "8 images, R_stand 0.2500" in table
     assert "none (clean) 75.00 40.93 - 92.85" in table
     assert "pgd 50.00 21.52 - 78.48 0.3750 0.5000 1.2 budget of pgd (3 points rejected)" in table
-    assert "gridadv 50.00 21.52 - 78.48 0.3750 0.5000 61.5 budget of gridadv" in table
+    assert "gridadv 50.00 21.52 - 78.48 0.3750 0.5000 61.5 budget of gridadv, median 0.625" in table
     assert "worst case of all 37.50" in table
 
 

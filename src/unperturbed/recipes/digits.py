@@ -44,14 +44,14 @@ PIXEL = Scenario(
     labeled_steps=400,
     solver=ASCENT,
     weight=1.0,
-    fast=Fast(steps=300, peak=0.1, held_out=20, drop=0.5),
+    fast=Fast(steps=370, peak=0.1, weight=3.0, held_out=10, drop=0.6),
 )
 SPATIAL = replace(
     PIXEL,
     setting=replace(PIXEL.setting, name="digits-spatial", steps=800, optimizer=SGD(rate=Cyclic(peak=0.05, top=0.3))),
     labeled_steps=800,
     solver=TURN,
-    fast=Fast(steps=400, peak=0.05, held_out=20, drop=0.5),
+    fast=Fast(steps=400, peak=0.05, weight=2.0, held_out=10, drop=0.6),
 )
 COMPOUND = compound(SPATIAL, "digits-compound", ASCENT, TURN)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from ..averaging import Average
 from ..neighborhoods import L2, Linf, Spatial
@@ -26,7 +26,7 @@ DEFENSES = {
     "vat": "virtual adversarial training, by power iteration",
     "srt-fast": "fast SRT: one-step solver (pixel-wise), cyclic rate, guarded against catastrophic overfitting",
     "srt-fast-noise": "fast SRT with N-FGSM as the solver",
-    "srt-plusplus": "SRT with labels from, and weights of, a moving average",
+    "srt-plusplus": "SRT with averaged weights, smoothed labels and twice the lambda; spatially also the average's labels",
     "srt-authors": "spatial SRT as the authors' code has it",
     "at-average": "AT on the average of both perturbations",
     "at-max": "AT on the worse of both perturbations",
@@ -40,6 +40,8 @@ class Fast:
 
     steps: int
     peak: float
+    weight: float
+    """lambda"""
     held_out: int
     """labeled images on which the guard against catastrophic overfitting watches"""
     drop: float = 0.2
@@ -91,7 +93,7 @@ class Scenario:
         every = max(1, self.fast.steps // 20)
         return self.all(
             method,
-            SRT(solver=solver, weight=self.weight),
+            SRT(solver=solver, weight=self.fast.weight),
             steps=self.fast.steps,
             data=replace(self.setting.data, validation=self.fast.held_out),
             optimizer=replace(self.setting.optimizer, rate=Cyclic(peak=self.fast.peak)),
@@ -112,7 +114,7 @@ def pixel_defenses(scenario: Scenario, ball: Linf, *, trades: float, uat: float)
     guard = PGD(around=ball, steps=5, step_size=ball.eps / 3, start="uniform")
     yield scenario.shortened("srt-fast", FGSM(around=ball), guard)
     yield scenario.shortened("srt-fast-noise", NFGSM(around=ball), guard)
-    yield plusplus(scenario)
+    yield plusplus(scenario, "current")
 
 
 def spatial_defenses(scenario: Scenario, pixel_solver: Solver) -> Iterator[Recipe]:
@@ -123,7 +125,7 @@ def spatial_defenses(scenario: Scenario, pixel_solver: Solver) -> Iterator[Recip
     yield scenario.shortened("srt-fast", scenario.solver, scenario.solver)
     authors = SRT(solver=scenario.solver, weight=0.2, forward="together", mean="images")
     yield scenario.all("srt-authors", authors, data=replace(scenario.setting.data, split="first", crop=0, flip=True))
-    yield plusplus(scenario)
+    yield plusplus(scenario, "average")
 
 
 def compound_defenses(scenario: Scenario, pixel_solver: Solver, spatial_solver: Solver) -> Iterator[Recipe]:
@@ -141,13 +143,13 @@ def compound(scenario: Scenario, name: str, first: Solver, then: Solver, **chang
     return replace(scenario, setting=setting, solver=Sequential(stages=(first, then)))
 
 
-def plusplus(scenario: Scenario) -> Recipe:
-    """SRT with the parts that paid in our own measurements: docs/fidelity.md says which and how much."""
+def plusplus(scenario: Scenario, labeler: Literal["current", "average"]) -> Recipe:
+    """SRT with the parts that paid in our own measurements: docs/defenses.md says which and how much."""
     return scenario.all(
         "srt-plusplus",
-        SRT(solver=scenario.solver, weight=scenario.weight),
+        SRT(solver=scenario.solver, weight=2 * scenario.weight, smoothing=0.1),
         averaging=Average(decay=0.99),
-        labeler="average",
+        labeler=labeler,
     )
 
 

@@ -39,7 +39,7 @@ PIXEL = Scenario(
     labeled_steps=epochs(120, images=10_000),
     solver=ASCENT,
     weight=1.0,
-    fast=Fast(steps=epochs(50, images=60_000), peak=0.05, held_out=500),
+    fast=Fast(steps=epochs(50, images=60_000), peak=0.05, weight=1.0, held_out=500),
 )
 COMPARED = replace(
     PIXEL,
@@ -62,7 +62,7 @@ SPATIAL = replace(
     labeled_steps=80_000,
     solver=TURN,
     weight=0.2,
-    fast=Fast(steps=45_000, peak=0.1, held_out=500),
+    fast=Fast(steps=45_000, peak=0.1, weight=0.2, held_out=500),
 )
 COMPOUND = compound(PIXEL, "mnist-compound", ASCENT, TURN)
 

@@ -1,0 +1,76 @@
+"""Every defense on the embedded digits, over several seeds: accuracy under single and compound attacks, and seconds.
+
+python benchmarks/digits.py --out results/digits.json --seeds 0 1 2 --workers 2
+"""
+
+import json
+import statistics
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+import tyro
+
+from unperturbed.datasets import load
+from unperturbed.evaluation import evaluate
+from unperturbed.recipes import RECIPES, usual_budget
+from unperturbed.recipes.budgets import chosen
+from unperturbed.training import train
+
+ATTACKS = ("pgd", "cw", "gridadv", "pgd+", "gridadv+")
+
+
+@dataclass(frozen=True)
+class Options:
+    """All digits recipes, or those whose names contain one of the given words."""
+
+    out: Path = Path("results/digits.json")
+    """file for the numbers"""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """of split, weights, batches and attacks"""
+    only: tuple[str, ...] = ()
+    """words in the names of recipes"""
+    workers: int = 2
+    """runs side by side, each on one core"""
+
+
+def measure(job: tuple[str, int]) -> dict[str, object]:
+    name, seed = job
+    torch.set_num_threads(1)
+    recipe = RECIPES[name]
+    recipe = replace(recipe, seed=seed, data=replace(recipe.data, seed=seed))
+    digits = load("digits")
+    started = time.perf_counter()
+    with TemporaryDirectory() as folder:
+        model = train(recipe, Path(folder) / "run", device="cpu")
+    seconds = time.perf_counter() - started
+    attacks = chosen(usual_budget("digits").attacks(), ",".join(ATTACKS))
+    report = evaluate(model, digits.test_images, digits.test_labels, attacks, seed=seed, device="cpu")
+    accuracy = {"clean": report.accuracy()} | {attack: report.accuracy(attack) for attack in ATTACKS}
+    percent = {key: round(100 * value, 2) for key, value in accuracy.items()}
+    return {"recipe": name, "seed": seed, "seconds": round(seconds, 1), **percent, "provenance": report.provenance}
+
+
+def main(options: Options) -> None:
+    names = [name for name in RECIPES if name.startswith("digits-")]
+    names = [name for name in names if not options.only or any(word in name for word in options.only)]
+    jobs = [(name, seed) for name in names for seed in options.seeds]
+    with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
+        rows = list(pool.map(measure, jobs))
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(rows, indent=1))
+    columns = ("clean", *ATTACKS, "seconds")
+    print(f"{'recipe':34}" + "".join(f"{column:>12}" for column in columns) + "   (mean, standard deviation)")
+    for name in names:
+        own = [row for row in rows if row["recipe"] == name]
+        cells = [[float(row[column]) for row in own] for column in columns]
+        text = (f"{statistics.mean(cell):6.1f} {statistics.pstdev(cell):4.1f}" for cell in cells)
+        print(f"{name:34}" + "".join(f"{cell:>12}" for cell in text))
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options))

@@ -1,0 +1,518 @@
+"""The command line: what it does, what it prints where, and how it says no."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+import unperturbed
+from unperturbed import recipe as recipe_files
+from unperturbed.cli import COMMANDS, main
+from unperturbed.recipes import RECIPES, named
+from unperturbed.recipes.budgets import SETS, Budget
+from unperturbed.recipes.methods import DEFENSES
+from unperturbed.report import read
+from unperturbed.solvers import Grid
+from unperturbed.trainer import Trainer
+
+RECIPE = "digits-pixel-srt"
+SEVERAL = [
+    "digits-pixel-standard",
+    "digits-pixel-vat",
+    "digits-compound-at-average",
+    "mnist-pixel-trades",
+    "mnist-pixel-uat-plusplus",
+    "mnist-compound-srt",
+    "cifar10-pixel-srt-fast",
+    "cifar10-spatial-klr",
+]
+"""recipes that together hold every kind of part"""
+TINY = ["--steps", "5", "--batch", "40", "--model.channels", "2", "2", "2", "--model.hidden", "4", "--device", "cpu"]
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path, monkeypatch):
+    """Every test works in an empty folder, in 80 columns and without what the user's environment says."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    for variable in ("UNPERTURBED_DATA", "UNPERTURBED_TRACEBACK", "FORCE_COLOR"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The directory of a finished run of five steps."""
+    out = tmp_path_factory.mktemp("trained") / "run"
+    main(["train", RECIPE, "--out", str(out), *TINY])
+    return out
+
+
+@pytest.fixture
+def finished(trained, tmp_path):
+    """A copy of that directory."""
+    return Path(shutil.copytree(trained, tmp_path / "finished"))
+
+
+@pytest.fixture
+def refused(capsys):
+    """Runs a command that must be refused in one sentence with the exit code 1, and returns that sentence."""
+
+    def run(*words):
+        with pytest.raises(SystemExit) as stop:
+            main([str(word) for word in words])
+        sentence = stop.value.code
+        assert isinstance(sentence, str), "an exit with a sentence is an exit with code 1"
+        assert sentence.startswith("unperturbed: ")
+        assert "\n" not in sentence
+        assert capsys.readouterr().out == ""
+        return sentence
+
+    return run
+
+
+@pytest.fixture
+def rejected(capsys):
+    """Runs a command whose options cannot be read, and returns what stands on stderr."""
+
+    def run(*words):
+        with pytest.raises(SystemExit) as stop:
+            main([str(word) for word in words])
+        assert stop.value.code == 2
+        seen = capsys.readouterr()
+        assert seen.out == ""
+        return seen.err
+
+    return run
+
+
+def weights(directory):
+    return safetensors.torch.load_file(directory / "model.safetensors")
+
+
+def same_weights(one, other):
+    first, second = weights(one), weights(other)
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+def steps_in_log(directory):
+    return [json.loads(line)["step"] for line in (directory / "log.jsonl").read_text().splitlines()]
+
+
+def test_help_and_an_empty_line_name_every_command(capsys):
+    for words in ([], ["-h"], ["--help"]):
+        main(words)
+        seen = capsys.readouterr().out
+        assert all(f"\n  {command}" in seen for command in COMMANDS)
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    main(["--version"])
+    assert capsys.readouterr().out.strip() == unperturbed.__version__
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["train"], ["--out", "--steps", "--objective.weight", "lambda, the price of robust risk", "--dry-run"]),
+        (["train", "mnist-spatial-srt"], ["--objective.solver.around.rotation", "largest rotation in degrees"]),
+        (["evaluate"], ["--attacks", "--budget.eps", "--json", "names separated by commas"]),
+        (["list"], ["--json"]),
+        (["demo"], ["--out", "--seed"]),
+    ],
+    ids=["train", "train a recipe", "evaluate", "list", "demo"],
+)
+def test_each_command_has_help_made_of_its_fields(words, expected, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([*words, "--help"])
+    assert stop.value.code == 0
+    seen = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert f"usage: unperturbed {words[0]}" in seen
+    assert all(word in seen for word in expected)
+
+
+def test_help_shows_the_numbers_of_the_recipe_that_is_named(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "cifar10-pixel-srt", "--help"])
+    assert "(default: 46875)" in capsys.readouterr().out
+
+
+def test_list_names_every_recipe_in_full(capsys):
+    main(["list"])
+    rows = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()}
+    assert set(RECIPES) <= set(rows)
+    assert rows["cifar10-spatial-worst-of-k"] == ["ResNet", "AT", "10,000", "0", "80,000"]
+    assert rows["mnist-pixel-srt"] == ["SmallCNN", "SRT", "10,000", "the", "rest", "56,250"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["defenses"], DEFENSES),
+        (["attacks"], [*Budget().attacks(), *SETS]),
+        (["attacks", "--data", "cifar10"], ["0.031,"]),
+        (["parts"], ["Linf,", "PGD,", "SRT,", "WideResNet"]),
+    ],
+)
+def test_list_names_defenses_attacks_and_parts(words, expected, capsys):
+    main(["list", *words])
+    assert set(expected) <= set(capsys.readouterr().out.split())
+
+
+def test_there_is_no_list_of_anything_else(refused):
+    assert "there is no list of 'models' (there are recipes, defenses, attacks, parts)" in refused("list", "models")
+
+
+def test_list_for_machines_is_json_and_nothing_else(capsys):
+    main(["list", "--json", "--data", "digits"])
+    listed = json.loads(capsys.readouterr().out)
+    assert [row["recipe"] for row in listed["recipes"]] == list(RECIPES)
+    assert {row["attack"]: row["budget"] for row in listed["attacks"]}["fgsm"] == "Linf 0.15"
+    assert listed["attack_sets"]["quick"] == ["fgsm", "pgd", "randadv", "gridadv"]
+    assert "SRT" in listed["objectives"]
+
+
+def test_a_dry_run_prints_the_resolved_recipe_and_does_nothing(capsys, tmp_path):
+    main(["train", RECIPE, "--dry-run"])
+    seen = capsys.readouterr()
+    assert recipe_files.loads(seen.out) == named(RECIPE)
+    assert seen.err == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_a_recipe_goes_through_the_command_line_unchanged(name, capsys, tmp_path):
+    main(["train", name, "--dry-run"])
+    text = capsys.readouterr().out
+    assert recipe_files.loads(text) == RECIPES[name]
+    (tmp_path / "recipe.json").write_text(text)
+    main(["train", "--from", str(tmp_path / "recipe.json"), "--dry-run"])
+    assert capsys.readouterr().out == text
+
+
+def test_any_field_of_a_recipe_is_overridden_by_its_name(capsys):
+    options = {
+        "--name": "mine",
+        "--steps": "7",
+        "--seed": "3",
+        "--objective.weight": "0.5",
+        "--objective.forward": "together",
+        "--objective.solver.steps": "4",
+        "--objective.solver.around.eps": "0.05",
+        "--optimizer.rate.peak": "0.3",
+        "--optimizer.momentum": "0.8",
+        "--ramp.over": "0.25",
+        "--data.labeled": "50",
+        "--data.unlabeled": "200",
+        "--data.split": "first",
+    }
+    main(["train", RECIPE, "--dry-run", "--data.flip", *(word for pair in options.items() for word in pair)])
+    recipe = recipe_files.loads(capsys.readouterr().out)
+    default = named(RECIPE)
+    solver = default.objective.solver
+    assert recipe == replace(
+        default,
+        name="mine",
+        steps=7,
+        seed=3,
+        objective=replace(
+            default.objective,
+            weight=0.5,
+            forward="together",
+            solver=replace(solver, steps=4, around=replace(solver.around, eps=0.05)),
+        ),
+        optimizer=replace(default.optimizer, rate=replace(default.optimizer.rate, peak=0.3), momentum=0.8),
+        ramp=replace(default.ramp, over=0.25),
+        data=replace(default.data, labeled=50, unlabeled=200, split="first", flip=True),
+    )
+
+
+def test_training_writes_a_run_and_says_what_comes_next(capsys, tmp_path):
+    out = tmp_path / "some" / "where"
+    main(["train", RECIPE, "--out", str(out), *TINY])
+    seen = capsys.readouterr()
+    assert seen.out == f"trained {RECIPE} for 5 steps; next: unperturbed evaluate {out}\n"
+    assert {path.name for path in out.iterdir()} == {"recipe.json", "log.jsonl", "checkpoint.pt", "model.safetensors"}
+    assert recipe_files.read(out / "recipe.json").steps == 5
+    assert f"{RECIPE}: step 5 of 5, loss " in seen.err
+    assert "\x1b" not in seen.err
+
+
+def test_without_a_directory_a_run_lies_under_its_name(tmp_path):
+    main(["train", RECIPE, "--name", "mine", *TINY])
+    assert (tmp_path / "runs" / "mine" / "model.safetensors").is_file()
+
+
+def test_a_run_can_be_made_again_from_its_recipe(finished, tmp_path):
+    main(["train", "--from", str(finished / "recipe.json"), "--out", str(tmp_path / "again"), "--device", "cpu"])
+    assert same_weights(finished, tmp_path / "again")
+    assert (finished / "recipe.json").read_bytes() == (tmp_path / "again" / "recipe.json").read_bytes()
+
+
+def test_a_finished_run_given_twice_stays_as_it_is(finished, trained):
+    main(["train", RECIPE, "--out", str(finished), *TINY])
+    assert same_weights(finished, trained)
+    assert steps_in_log(finished) == [5]
+
+
+def test_an_interrupted_run_says_so_and_goes_on_with_the_same_command(trained, tmp_path, monkeypatch, capsys):
+    advance = Trainer.advance
+
+    def stop_at_the_fourth_step(self):
+        if self.step == 3:
+            raise KeyboardInterrupt
+        return advance(self)
+
+    command = ["train", RECIPE, "--out", str(tmp_path / "run"), *TINY, "--checkpoint-seconds", "0"]
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as stop:
+        patch.setattr(Trainer, "advance", stop_at_the_fourth_step)
+        main(command)
+    assert stop.value.code == 130
+    assert "stopped; the same command goes on from what is on disk" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+    taken = []
+    monkeypatch.setattr(Trainer, "advance", lambda self: taken.append(self.step) or advance(self))
+    main(command)
+    assert taken == [3, 4]
+    assert same_weights(tmp_path / "run", trained)
+
+
+def test_the_directory_of_another_recipe_is_refused_untouched(refused, finished, trained):
+    sentence = refused("train", RECIPE, "--out", finished, *TINY, "--objective.weight", 0.125)
+    assert "holds a run of another recipe (objective.weight is " in sentence
+    assert "there and 0.125 here): name another --out" in sentence
+    assert same_weights(finished, trained)
+
+
+def test_evaluation_prints_a_table_and_writes_a_report(finished, capsys):
+    main(["evaluate", str(finished), "--attacks", "pgd,gridadv.r", "--images", "30", "--device", "cpu"])
+    seen = capsys.readouterr()
+    report = read(finished / "report.json")
+    assert seen.out == report.table() + "\n"
+    assert [result.name for result in report.attacks] == ["pgd", "gridadv.r"]
+    assert len(report.labels) == 30
+    assert recipe_files.plain(recipe_files.read(finished / "recipe.json")) == report.recipe
+    assert f"{RECIPE}: pgd, 30 of 30 images, " in seen.err
+    assert "\x1b" not in seen.out + seen.err
+
+
+def test_evaluation_runs_the_quick_attacks_unless_others_are_named(finished):
+    main(["evaluate", str(finished), "--images", "4", "--device", "cpu"])
+    assert [result.name for result in read(finished / "report.json").attacks] == list(SETS["quick"])
+
+
+def test_a_whole_table_of_the_paper_is_named_by_one_word(finished):
+    main(["evaluate", str(finished), "--images", "4", "--device", "cpu", "--attacks", "spatial"])
+    names = [result.name for result in read(finished / "report.json").attacks]
+    assert names == ["randadv", "gridadv", "randadv.t", "gridadv.t", "randadv.r", "gridadv.r"]
+
+
+def test_attacks_that_the_report_holds_already_are_not_run_again(finished, capsys):
+    command = ["evaluate", str(finished), "--images", "10", "--device", "cpu", "--attacks"]
+    main([*command, "fgsm"])
+    first = read(finished / "report.json")["fgsm"]
+    capsys.readouterr()
+    main([*command, "fgsm,pgd"])
+    seen = capsys.readouterr()
+    report = read(finished / "report.json")
+    assert [result.name for result in report.attacks] == ["fgsm", "pgd"]
+    assert report["fgsm"].seconds == first.seconds
+    assert "fgsm" not in seen.err
+    assert "fgsm" in seen.out
+
+
+def test_a_model_that_changed_is_attacked_anew(finished):
+    command = ["evaluate", str(finished), "--images", "10", "--device", "cpu", "--attacks"]
+    main([*command, "fgsm"])
+    changed = {name: 2 * tensor for name, tensor in weights(finished).items()}
+    safetensors.torch.save_file(changed, finished / "model.safetensors")
+    main([*command, "pgd"])
+    assert [result.name for result in read(finished / "report.json").attacks] == ["pgd"]
+
+
+def test_an_interrupted_evaluation_keeps_the_attacks_that_were_done(finished, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    command = ["evaluate", str(finished), "--images", "10", "--device", "cpu", "--attacks", "fgsm,gridadv.r"]
+    with monkeypatch.context() as patch, pytest.raises(SystemExit) as exit_:
+        patch.setattr(Grid, "__call__", stop)
+        main(command)
+    assert exit_.value.code == 130
+    assert [result.name for result in read(finished / "report.json").attacks] == ["fgsm"]
+    main(command)
+    assert [result.name for result in read(finished / "report.json").attacks] == ["fgsm", "gridadv.r"]
+
+
+def test_evaluation_for_machines_is_json_and_nothing_else(finished, capsys):
+    main(["evaluate", str(finished), "--attacks", "fgsm", "--images", "10", "--device", "cpu", "--json"])
+    assert json.loads(capsys.readouterr().out) == read(finished / "report.json").summary()
+
+
+def test_the_budget_and_the_seed_of_an_evaluation_are_options(finished):
+    options = ["--budget.eps", "0.5", "--budget.steps", "3", "--budget.step-size", "0.25", "--seed", "4"]
+    main(["evaluate", str(finished), "--attacks", "pgd", "--images", "10", "--device", "cpu", *options])
+    report = read(finished / "report.json")
+    assert report["pgd"].budget == "Linf 0.5, 3 steps of 0.25"
+    assert report.seed == 4
+
+
+def test_images_of_ones_own_are_trained_on_and_attacked_end_to_end(tmp_path):
+    labels = np.arange(60) % 3
+    images = np.random.default_rng(0).integers(0, 256, (60, 9, 7, 3), dtype=np.uint8)
+    labeled = {"train_images": images[:45], "train_labels": labels[:45]}
+    unseen = {"test_images": images[45:], "test_labels": labels[45:]}
+    np.savez(tmp_path / "my.npz", **labeled, **unseen, unlabeled_images=images[:20], classes=["red", "green", "blue"])
+    main(["train", RECIPE, "--data.name", "my.npz", "--data.labeled", "15", "--out", "own", *TINY])
+    main(["evaluate", "own", "--attacks", "pgd", "--device", "cpu"])
+    report = read(tmp_path / "own" / "report.json")
+    assert report.labels.tolist() == labels[45:].tolist()
+    assert report.clean.max() <= 2
+    assert report["pgd"].budget == "Linf 0.03137, 20 steps of 0.00784"
+
+
+def test_a_misspelt_command_is_answered_with_the_nearest(refused):
+    assert "there is no command 'evalute', did you mean 'evaluate'?" in refused("evalute", "runs/mine")
+
+
+def test_a_misspelt_recipe_is_answered_with_the_nearest(refused):
+    sentence = refused("train", "digits-pixel-slt", "--out", "mine")
+    assert "there is no recipe 'digits-pixel-slt', did you mean 'digits-pixel-srt'?" in sentence
+
+
+def test_a_misspelt_attack_is_answered_with_the_nearest(refused, finished):
+    sentence = refused("evaluate", finished, "--attacks", "fgsm,griddav")
+    assert "there is no attack 'griddav', did you mean 'gridadv'?" in sentence
+    assert not (finished / "report.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("word", "nearest"),
+    [("--stepz", "--steps"), ("--objective.wieght", "--objective.weight"), ("--data.labelled", "--data.labeled")],
+)
+def test_a_misspelt_field_is_answered_with_the_nearest(rejected, word, nearest, tmp_path):
+    assert nearest in rejected("train", RECIPE, "--out", "mine", word, 3)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--steps", "many", "invalid"),
+        ("--objective.solver.around.eps", "-1", "Linf.eps must be a finite number of at least 0, got -1.0"),
+        ("--data.labeled", "0", "--data.labeled must be at least 1, got 0"),
+        ("--data.split", "fair", "balanced"),
+        ("--optimizer.momentum", "2", "SGD.momentum must lie between 0 and 1, got 2.0"),
+    ],
+)
+def test_a_value_that_makes_no_sense_is_refused_with_what_does(rejected, option, value, words, tmp_path):
+    assert words in " ".join(rejected("train", RECIPE, "--out", "mine", option, value).replace("│", " ").split())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--steps", 0], "steps must be at least 1, got 0"),
+        (["--batch", 100_000], "batch of 100000 is larger than the 1397 training images: lower --batch"),
+        (["--data.labeled", 100_000], "--data.labeled 100000 is more than the 1397 images with a label: lower it"),
+        (["--data.name", "digitz"], "unknown data set 'digitz': did you mean 'digits'?"),
+        (["--data.name", "mine.npz"], "the data file mine.npz does not exist"),
+        (["--device", "cuda:99"], "there is no device 'cuda:99' on this machine"),
+    ],
+)
+def test_a_recipe_that_cannot_be_followed_is_refused_before_anything_is_written(refused, words, sentence, tmp_path):
+    assert sentence in refused("train", RECIPE, "--out", "mine", *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_data_that_is_missing_or_empty_is_named_with_what_it_lacks(refused, tmp_path):
+    (tmp_path / "empty").mkdir()
+    assert "the data folder missing does not exist" in refused("train", "mnist-pixel-srt", "--data", "missing")
+    sentence = refused("train", "mnist-pixel-srt", "--data", "empty")
+    assert "mnist lacks train-images-idx3-ubyte" in sentence
+    assert "--data" in sentence
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_diverges_names_the_rate_to_lower(refused):
+    sentence = refused("train", RECIPE, "--out", "wild", *TINY, "--optimizer.rate.peak", 1e30)
+    assert "optimizer.rate.peak = 1e+30: lower it" in sentence
+
+
+@pytest.mark.parametrize("words", [[], ["--out", "mine"], ["--from"]])
+def test_training_needs_a_recipe_first(refused, words):
+    assert "train needs a recipe first: unperturbed train RECIPE, or train --from FILE" in refused("train", *words)
+
+
+@pytest.mark.parametrize(
+    "content", [None, "no JSON", '{"type": "Recipe", "stepz": 3}'], ids=["none", "words", "field"]
+)
+def test_a_recipe_file_that_cannot_be_read_is_refused_by_its_name(refused, content, tmp_path):
+    if content is not None:
+        (tmp_path / "mine.json").write_text(content)
+    assert "mine.json" in refused("train", "--from", "mine.json")
+
+
+def test_evaluation_needs_a_directory(refused):
+    assert "evaluate needs the directory of a run: unperturbed evaluate DIR" in refused("evaluate", "--json")
+
+
+def test_a_directory_without_a_run_is_named_with_the_command_that_makes_one(refused, tmp_path):
+    sentence = refused("evaluate", tmp_path / "none")
+    assert sentence.endswith(f"make one with unperturbed train RECIPE --out {tmp_path / 'none'}")
+
+
+def test_a_run_without_a_finished_model_is_named_with_the_command_that_finishes_it(refused, finished, trained):
+    (finished / "model.safetensors").unlink()
+    sentence = refused("evaluate", finished)
+    assert "holds no finished model" in sentence
+    command = sentence.split("`")[1].split()
+    assert command[0] == "unperturbed"
+    main([*command[1:], "--device", "cpu"])
+    assert same_weights(finished, trained)
+
+
+@pytest.mark.parametrize("words", [["--images", 0], ["--images", -5], ["--batch", 0], ["--device", "cuda:99"]])
+def test_an_evaluation_of_nothing_is_refused(refused, finished, words):
+    assert str(words[1]) in refused("evaluate", finished, *words)
+    assert not (finished / "report.json").exists()
+
+
+def test_a_damaged_model_is_refused_by_its_name(refused, finished):
+    (finished / "model.safetensors").write_bytes(b"nothing of the kind")
+    assert "model.safetensors does not hold the weights of this recipe's model" in refused("evaluate", finished)
+
+
+def test_the_whole_story_of_an_error_is_there_for_those_who_ask(monkeypatch):
+    monkeypatch.setenv("UNPERTURBED_TRACEBACK", "1")
+    with pytest.raises(ValueError, match="there is no command"):
+        main(["evalute"])
+
+
+def as_a_process(*words):
+    environment = os.environ | {"PYTHONPATH": str(Path(unperturbed.__file__).parent.parent)}
+    command = [sys.executable, "-m", "unperturbed", *words]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=120)
+
+
+def test_the_package_runs_as_a_module():
+    done = as_a_process("--help")
+    assert done.returncode == 0
+    assert "evaluate" in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_wrong_input_is_one_line_on_stderr_and_the_exit_code_1():
+    done = as_a_process("train", "digits-pixel-slt")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert "did you mean 'digits-pixel-srt'?" in done.stderr

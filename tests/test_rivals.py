@@ -284,7 +284,7 @@ class Misled:
 
 def test_the_guard_catches_a_collapse_that_was_provoked(monkeypatch):
     recipe, said = RECIPES["digits-pixel-srt-fast"], []
-    images = parts(load("digits"), replace(recipe.data, validation=40))
+    images = parts(load("digits"), replace(recipe.data, validation=40, unlabeled=0))
     run = Trainer(
         f=training.fresh_model(recipe, load("digits")),
         images=images,

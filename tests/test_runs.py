@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import random
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -273,13 +274,17 @@ def test_a_directory_that_is_empty_or_not_there_is_made_the_runs_own(tmp_path):
         (path / "recipe.json").unlink()
 
 
-def test_half_written_files_of_a_killed_process_are_swept_away(tmp_path):
-    for claimed_before in (False, True):
-        (tmp_path / ".recipe.json.4711.new").write_bytes(b'{"type"')
-        (tmp_path / ".checkpoint.pt.4711.new").write_bytes(b"half")
-        assert (tmp_path / "recipe.json").exists() == claimed_before
+@pytest.mark.parametrize("claimed_before", [False, True])
+def test_half_written_files_are_no_obstacle_and_swept_away_once_they_are_surely_abandoned(tmp_path, claimed_before):
+    if claimed_before:
         RunDirectory(tmp_path).claim(Recipe())
-        assert [file.name for file in tmp_path.iterdir()] == ["recipe.json"]
+    abandoned, alive = tmp_path / ".recipe.json.4711.new", tmp_path / ".checkpoint.pt.4712.new"
+    for file in (abandoned, alive):
+        file.write_bytes(b"half")
+    two_hours_ago = time.time() - 7200
+    os.utime(abandoned, (two_hours_ago, two_hours_ago))
+    RunDirectory(tmp_path).claim(Recipe())
+    assert {file.name for file in tmp_path.iterdir()} == {"recipe.json", alive.name}
 
 
 def test_a_directory_without_a_run_has_no_recipe(tmp_path):

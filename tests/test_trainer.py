@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
+from unperturbed.averaging import Average
 from unperturbed.data import Data
 from unperturbed.datasets import load
 from unperturbed.guards import DivergedError, Record
@@ -128,7 +129,12 @@ def timeless(records: list[Record]) -> list[Record]:
 # Resume
 
 
-def test_a_run_stopped_after_any_step_and_resumed_leaves_no_trace():
+@pytest.mark.parametrize(
+    "extras",
+    [{}, {"averaging": Average(decay=0.9), "labeler": "average", "weight_perturbation": 0.01}],
+    ids=["plain", "average and AWP"],
+)
+def test_a_run_stopped_after_any_step_and_resumed_leaves_no_trace(extras):
     def started(seed: int) -> Trainer:
         return trainer(
             f=network(seed, dropout=0.5),
@@ -138,6 +144,7 @@ def test_a_run_stopped_after_any_step_and_resumed_leaves_no_trace():
             ramp=Ramp(over=0.5),
             augmentation=Data(crop=1, flip=True),
             validation=Validation(every=4, solver=FGSM(around=Linf(eps=0.1))),
+            **extras,
         )
 
     whole, states, records = started(0), {}, []

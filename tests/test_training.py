@@ -158,12 +158,8 @@ def assert_as_if_never_killed(run: RunDirectory, whole: RunDirectory, recipe: Re
     assert timeless(run.read_log()) == timeless(whole.read_log())
     steps = [json.loads(line)["step"] for line in (run.path / "log.jsonl").read_text().splitlines()]
     assert steps == [*range(recipe.log_every, recipe.steps, recipe.log_every), recipe.steps]
-    assert {file.name for file in run.path.iterdir()} == {
-        "recipe.json",
-        "log.jsonl",
-        "checkpoint.pt",
-        "model.safetensors",
-    }
+    visible = {file.name for file in run.path.iterdir() if not file.name.startswith(".")}
+    assert visible == {"recipe.json", "log.jsonl", "checkpoint.pt", "model.safetensors"}
 
 
 @needs_sigkill

@@ -55,6 +55,11 @@ def check_labels(labels: Tensor, count: int, classes: int, what: str = "labels")
 def output_classes(f: Callable[[Tensor], object], x: Tensor) -> int:
     """The number of classes f tells apart; refuses an f that does not answer a few images with logits."""
     modes = [(module, module.training) for module in f.modules()] if isinstance(f, nn.Module) else []
+    weights = next(f.parameters(), None) if isinstance(f, nn.Module) else None
+    if weights is not None and weights.is_floating_point() and weights.dtype != x.dtype:
+        raise ValueError(
+            f"images are {x.dtype} and the model's weights {weights.dtype}: convert the images, or the model"
+        )
     try:
         if isinstance(f, nn.Module):
             f.eval()

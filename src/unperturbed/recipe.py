@@ -151,6 +151,10 @@ def loads(text: str, source: str = "the recipe") -> Recipe:
 
 def read(path: Path) -> Recipe:
     """The recipe in that file."""
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"there is no file {path}, expected a recipe in JSON, as train writes it: name another"
+        )
     try:
         return loads(path.read_text(encoding="utf-8"), str(path))
     except UnicodeDecodeError:

@@ -170,6 +170,7 @@ def loads(text: str, source: str = "the report") -> Report:
                 settings=typed(row, "settings", str),
                 predicted=unpacked(samples["attacked"][row["name"]]),
                 rejected=typed(row, "rejected", int),
+                median_size=typed(row, "median_size", float) if row["median_size"] is not None else None,
                 seconds=typed(row, "seconds", float),
             )
             for row in tree["attacks"]
@@ -181,12 +182,14 @@ def loads(text: str, source: str = "the report") -> Report:
             seed=typed(tree, "seed", int),
             provenance=typed(tree, "provenance", dict),
             recipe=tree["recipe"],
-            subject=tree.get("subject", ""),
+            subject=typed(tree, "subject", str),
         )
     except (KeyError, TypeError, AttributeError, RuntimeError, RecursionError, zlib.error) as error:
-        raise ValueError(f"{source} is no report of unperturbed ({type(error).__name__}: {error})") from None
+        raise ValueError(
+            f"{source} is no report of unperturbed ({type(error).__name__}: {error}): delete it and evaluate again"
+        ) from None
     except ValueError as error:
-        raise ValueError(f"{source} is no report that can be read: {error}") from None
+        raise ValueError(f"{source} is no report that can be read ({error}): delete it and evaluate again") from None
 
 
 def typed(tree: Mapping[str, Any], key: str, kind: type) -> Any:

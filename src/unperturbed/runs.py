@@ -10,7 +10,9 @@ report.json        what an evaluation found
 import io
 import json
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -25,6 +27,8 @@ from .recipe import Recipe
 
 State = dict[str, Any]
 FORMAT = 1
+LONGEST_WRITE = 3600.0
+"""seconds after which nobody is still writing a file"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +63,11 @@ class RunDirectory:
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file, expected a directory for the run: name another --out")
         self.path.mkdir(parents=True, exist_ok=True)
-        half_written = set(self.path.glob(".*.new"))
-        if not file.exists() and set(self.path.iterdir()) - half_written:
+        files = set(self.path.iterdir())
+        half_written = {path for path in files if path.match(".*.new")}
+        if files > half_written and not file.exists():
             raise ValueError(f"{self.path} holds files but no recipe.json, so it is no run: name another --out")
-        for leftover in half_written:
-            leftover.unlink()
+        sweep(half_written)
         if not file.exists():
             write_whole(file, text.encode())
 
@@ -144,6 +148,14 @@ def write_whole(path: Path, content: bytes) -> None:
     except OSError as error:
         fresh.unlink(missing_ok=True)
         raise OSError(f"could not write {path} ({error.strerror}): what was there before is kept") from error
+
+
+def sweep(half_written: Iterable[Path]) -> None:
+    """Remove what killed processes left; younger files may be the work of one that is alive."""
+    for file in half_written:
+        with suppress(FileNotFoundError):
+            if time.time() - file.stat().st_mtime > LONGEST_WRITE:
+                file.unlink()
 
 
 def difference(file: Path, recipe: Recipe) -> str:

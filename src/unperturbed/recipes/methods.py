@@ -26,7 +26,7 @@ DEFENSES = {
     "vat": "virtual adversarial training, by power iteration",
     "srt-fast": "fast SRT: one-step solver (pixel-wise), cyclic rate, guarded against catastrophic overfitting",
     "srt-fast-noise": "fast SRT with N-FGSM as the solver",
-    "srt-plusplus": "SRT with averaged weights, smoothed labels and twice the lambda; spatially also the average's labels",
+    "srt-plusplus": "SRT with averaged weights, smoothed labels, twice the lambda; spatially the average labels",
     "srt-authors": "spatial SRT as the authors' code has it",
     "at-average": "AT on the average of both perturbations",
     "at-max": "AT on the worse of both perturbations",

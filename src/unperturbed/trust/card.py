@@ -1,0 +1,90 @@
+"""The trust card: what was checked before the numbers of an evaluation are believed, and what was found."""
+
+import io
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, cast
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+Verdict = Literal["pass", "flag", "skipped"]
+STYLES: Mapping[Verdict, str] = {"pass": "green", "flag": "bold red", "skipped": "dim"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What one check found."""
+
+    check: str
+    verdict: Verdict
+    figure: str
+    """what was measured, in words with numbers; or why nothing was"""
+    why: str
+    """why it matters"""
+    remedy: str
+    """what to do where it is flagged"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """What all checks found on one classifier."""
+
+    findings: tuple[Finding, ...]
+    seed: int
+    seconds: float
+    """that the checks took"""
+    images: int
+    """examined, evenly spaced over those that were given"""
+    provenance: Mapping[str, str | int]
+
+    @property
+    def flags(self) -> tuple[Finding, ...]:
+        """The findings that are reasons for doubt."""
+        return self.of("flag")
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check raised a flag; a skipped one raises none."""
+        return not self.flags
+
+    def of(self, verdict: Verdict) -> tuple[Finding, ...]:
+        """The findings with that verdict."""
+        return tuple(finding for finding in self.findings if finding.verdict == verdict)
+
+    def __getitem__(self, check: str) -> Finding:
+        for finding in self.findings:
+            if finding.check == check:
+                return finding
+        raise KeyError(f"no check {check!r} on this card, which has {', '.join(f.check for f in self.findings)}")
+
+    def table(self, *, color: bool = False, width: int = 118) -> str:
+        """The card for the terminal: a row for each check, and below it what the flags mean."""
+        counts = ", ".join(f"{len(self.of(verdict))} {word}" for verdict, word in COUNTED.items())
+        table = Table("check", "verdict", title=f"trust: {counts}; {self.images} images, {self.seconds:.0f} seconds")
+        table.add_column("what was measured", overflow="fold")
+        for finding in self.findings:
+            table.add_row(finding.check, Text(finding.verdict, STYLES[finding.verdict]), finding.figure)
+        console = Console(
+            file=io.StringIO(), force_terminal=color, width=width, highlight=False, markup=False, emoji=False
+        )
+        console.print(table)
+        for finding in self.flags:
+            console.print(Text(f"{finding.check}: ", STYLES["flag"]) + Text(f"{finding.why} {finding.remedy}", ""))
+        return cast(io.StringIO, console.file).getvalue()
+
+    def plain(self) -> dict[str, Any]:
+        """The card in values that JSON can hold."""
+        return {
+            "passed": self.passed,
+            "flags": [finding.check for finding in self.flags],
+            "findings": [asdict(finding) for finding in self.findings],
+            "images": self.images,
+            "seed": self.seed,
+            "seconds": round(self.seconds, 3),
+            "provenance": dict(self.provenance),
+        }
+
+
+COUNTED: Mapping[Verdict, str] = {"flag": "flagged", "pass": "passed", "skipped": "skipped"}

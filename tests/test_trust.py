@@ -1,0 +1,337 @@
+"""The trust card: a zoo of broken classifiers is flagged, honestly trained ones are not."""
+
+import json
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+
+import broken_models as broken
+import unperturbed as up
+from unperturbed.datasets import load
+from unperturbed.losses import Against, margin
+from unperturbed.models import DigitsCNN
+from unperturbed.neighborhoods import L2, Linf, Spatial
+from unperturbed.objectives import frozen
+from unperturbed.trust import CHECKS, Card, Finding, trust
+from unperturbed.trust.binarization import last_linear
+from unperturbed.trust.check import noticeable
+from unperturbed.trust.examination import affordable
+from unperturbed.trust.outputs import count_calls
+from unperturbed.trust.square import Square
+from unperturbed.trust.subject import Memory, Queries, Speed, Subject, spread
+
+BALL = Linf(eps=0.15)
+TURNS = Spatial(rotation=30.0, translation=1.0)
+PIXEL = up.PGD(around=BALL, steps=4, step_size=0.06)
+DIGITS = load("digits")
+
+
+def network(seed=0):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return DigitsCNN(channels=(8, 16, 16), hidden=128)((1, 8, 8), 10)
+
+
+def perceptron():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+HONEST = {
+    "standard": (network, up.Standard(), 1397),
+    "AT": (network, up.AT(solver=PIXEL), 1397),
+    "SRT, pixel-wise": (network, up.SRT(solver=PIXEL), 400),
+    "SRT, spatial": (network, up.SRT(solver=up.WorstOfK(around=TURNS, k=4)), 400),
+    "AT of another architecture": (perceptron, up.AT(solver=PIXEL), 1397),
+}
+
+
+@cache
+def honest(name):
+    """One of the five honestly trained models, in a second or two."""
+    fresh, objective, labeled = HONEST[name]
+    x, y = DIGITS.train_images, DIGITS.train_labels
+    return up.fit(
+        fresh(),
+        labeled=(x[:labeled], y[:labeled]),
+        unlabeled=x[labeled:],
+        objective=objective,
+        steps=100,
+        batch=64,
+        optimizer=up.SGD(rate=up.Cyclic(peak=0.1)),
+        device="cpu",
+    )
+
+
+def card_of(f, images=70, **settings):
+    settings = {"around": BALL, "device": "cpu", **settings}
+    return trust(f, DIGITS.test_images[:images], DIGITS.test_labels[:images], **settings)
+
+
+def names(findings):
+    return {finding.check for finding in findings}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_models_raise_no_flag(name):
+    card = card_of(honest(name), images=100, spatial=TURNS, sibling=honest("standard"))
+    assert card.passed, card.table()
+    assert not card.of("skipped"), card.table()
+
+
+ZOO = {
+    "logits times 1,000": (broken.LoudLogits, {"zero gradients", "other loss"}),
+    "quantized input": (broken.QuantizedInput, {"zero gradients", "black box", "binarization"}),
+    "gradient cut off": (broken.CutGradient, {"zero gradients", "radius sweep", "binarization"}),
+    "gradient garbled": (broken.Garbled, {"transfer", "black box", "binarization"}),
+    "softmax outputs": (broken.Probabilities, {"logits"}),
+    "random noise layer": (broken.Noisy, {"randomized outputs"}),
+    "BatchNorm in training mode": (broken.BatchStatistics, {"batch dependence"}),
+    "optimization in the forward pass": (broken.Purified, {"dynamic forward"}),
+    "detector with a stored answer": (
+        lambda f: broken.Detector(f, DIGITS.train_images / 255, DIGITS.train_labels, threshold=0.065),
+        {"convergence", "radius sweep"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_every_model_of_the_broken_zoo_is_flagged(name):
+    broken_model, checks = ZOO[name]
+    images = 70 if "binarization" in checks else 45
+    card = card_of(broken_model(honest("standard")), images, sibling=honest("AT"))
+    assert checks <= names(card.flags), card.table()
+
+
+def test_a_grid_that_misses_a_blind_spot_is_flagged():
+    x = torch.zeros(40, 1, 8, 8)
+    x[::2, :, 2:6, 2:6], x[1::2, :, 2:6, 2:6] = 0.2, 0.8
+    card = trust(
+        broken.BlindSpot(), x, torch.arange(40) % 2, spatial=Spatial(rotation=0.0, translation=1.0), device="cpu"
+    )
+    assert card["denser grid"].verdict == "flag"
+    assert "100.0 % of 40 images stand on the usual grid" in card["denser grid"].figure
+
+
+def test_an_attack_that_leaves_what_it_found_is_seen():
+    memory = Memory(3, torch.device("cpu"))
+    y = torch.zeros(3, dtype=torch.long)
+    for logits in ([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]], [[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]]):
+        memory(torch.tensor(logits), y)
+    assert memory.fooled.tolist() == [False, True, False]
+
+
+def test_silent_success_is_flagged_where_the_answer_depends_on_the_count_of_queries():
+    card = card_of(broken.Moody(honest("AT of another architecture")), 45, around=Linf(eps=0.01))
+    assert card["silent success"].verdict == "flag", card.table()
+
+
+@pytest.mark.parametrize("scale", [1 / 255, 255.0])
+def test_images_of_another_range_are_flagged(scale):
+    images = DIGITS.test_images[:45] / 255 * scale
+    card = trust(honest("standard"), images, DIGITS.test_labels[:45], around=BALL, device="cpu")
+    assert card["input range"].verdict == "flag"
+    if scale > 1:
+        assert card["black box"].figure == "images outside [0, 1] cannot be attacked"
+
+
+def test_half_precision_is_flagged():
+    class Half(nn.Module):
+        def __init__(self, f):
+            super().__init__()
+            self.unused = nn.Parameter(torch.zeros(1, dtype=torch.float16))
+            self.f = f
+
+        def forward(self, x):
+            return self.f(x)
+
+    card = card_of(Half(perceptron()), images=5)
+    assert card["input range"].verdict == "flag"
+    assert "torch.float16" in card["input range"].figure
+
+
+def test_early_bound_calls_of_autograd_are_counted():
+    from torch.autograd import grad
+
+    def f(x):
+        grad(x.square().sum(), x)
+        x.square().sum().backward()
+
+    watched = {torch.autograd.grad.__code__, torch.autograd.backward.__code__}
+    assert count_calls(watched, f, torch.ones(2, requires_grad=True)) == 2
+    assert count_calls(watched, lambda x: x + 1, torch.ones(2)) == 0
+
+
+def test_the_same_seed_gives_the_same_card_even_of_a_random_model():
+    noisy = broken.Noisy(honest("AT of another architecture"))
+    torch.manual_seed(1)
+    first = card_of(noisy, 45)
+    state = torch.random.get_rng_state()
+    assert card_of(noisy, 45).findings == first.findings
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert card_of(noisy, 45, seed=1).findings != first.findings
+
+
+def test_the_model_is_left_as_it_was():
+    f = broken.BatchStatistics(network())
+    f.train()
+    before = {name: value.clone() for name, value in f.state_dict().items()}
+    card_of(f, images=20)
+    assert f.training
+    assert all(parameter.requires_grad for parameter in f.parameters())
+    assert all(torch.equal(value, before[name]) for name, value in f.state_dict().items())
+
+
+def test_checks_for_which_the_time_is_too_short_are_skipped_with_that_reason(monkeypatch):
+    monkeypatch.setattr(Subject, "speed", lambda self: Speed(forward=1e-3, gradient=1e-3, warp=0.0))
+    card = card_of(honest("AT of another architecture"), 45, seconds=50.0)
+    assert card["silent success"].verdict == "pass"
+    assert card["black box"].verdict == "skipped"
+    assert card["black box"].figure.startswith("30 images would take about 30 of the ")
+
+
+def test_a_time_too_short_for_any_attack_is_refused():
+    with pytest.raises(
+        ValueError, match=r"1e-09 seconds are too few to examine this model: give at least .*30 images"
+    ):
+        card_of(honest("AT of another architecture"), 45, seconds=1e-9)
+
+
+def test_too_few_correct_images_are_said():
+    card = card_of(honest("AT of another architecture"), images=10)
+    assert card.passed
+    assert card["convergence"].figure.endswith("correctly classified images, and at least 30 are needed")
+
+
+def test_a_model_that_fails_on_a_batch_does_not_end_the_examination():
+    class Picky(nn.Module):
+        def forward(self, x):
+            if len(x) == 4:
+                raise RuntimeError("four is too few\nfor me")
+            return perceptron()(x)
+
+    card = card_of(Picky(), images=20)
+    assert card["dynamic forward"].verdict == "skipped"
+    assert card["dynamic forward"].figure == "it failed: four is too few"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"around": TURNS}, "around must be Linf or L2 with a positive eps"),
+        ({"around": Linf(eps=0.0)}, "around must be Linf or L2 with a positive eps"),
+        ({"seconds": 0.0}, "seconds must be a positive number"),
+        ({"images": 0}, "no image was given"),
+        ({"device": "abacus"}, "there is no device"),
+    ],
+)
+def test_what_cannot_be_examined_is_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        card_of(perceptron(), **settings)
+
+
+@pytest.mark.parametrize(
+    ("f", "message"),
+    [
+        (nn.Identity(), "logits of shape"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), "labels must lie in 0 to 2"),
+    ],
+)
+def test_models_that_are_no_classifiers_of_these_images_are_refused(f, message):
+    with pytest.raises(ValueError, match=message):
+        card_of(f)
+
+
+def test_a_ball_in_l2_is_examined_too():
+    card = card_of(honest("AT of another architecture"), 45, around=L2(eps=0.8))
+    assert card.passed, card.table()
+    assert "at 8 (any image)" in card["radius sweep"].figure
+
+
+def test_the_card_reads_well_and_fits_into_json():
+    found = [
+        Finding(
+            check=name,
+            verdict=verdict,
+            figure=f"{name} [x] on as many images as the title has room for",
+            why="Because.",
+            remedy="Do.",
+        )
+        for name, verdict in {"first": "pass", "second": "flag", "third": "skipped"}.items()
+    ]
+    card = Card(findings=tuple(found), seed=3, seconds=1.5, images=9, provenance={"torch": "2"})
+    assert not card.passed
+    assert names(card.flags) == {"second"}
+    table = card.table()
+    assert "trust: 1 flagged, 1 passed, 1 skipped; 9 images, 2 seconds" in table
+    assert "second: Because. Do." in table
+    assert "first: " not in table
+    assert "second [x]" in table
+    assert json.loads(json.dumps(card.plain()))["flags"] == ["second"]
+    with pytest.raises(KeyError, match="no check 'fourth' on this card, which has first, second, third"):
+        card["fourth"]
+
+
+def test_every_check_says_why_it_matters_and_what_to_do():
+    assert len(names_of_checks := [check.name for check in CHECKS]) == len(set(names_of_checks)) == 16
+    for check in CHECKS:
+        assert check.why.endswith(".")
+        assert check.remedy.endswith(".")
+        assert check.fewest <= check.most
+
+
+@pytest.mark.parametrize(
+    ("count", "images", "points", "expected"),
+    [(2, 10, 0.5, False), (3, 100, 1.0, True), (3, 500, 0.5, False), (6, 500, 0.5, True), (20, 100, 25.0, False)],
+)
+def test_a_count_is_noticeable_beyond_its_noise(count, images, points, expected):
+    assert noticeable(count, images, points) is expected
+
+
+def test_images_are_evenly_spaced():
+    assert spread(4, 10).tolist() == [0, 2, 5, 7]
+    assert spread(3, 3).tolist() == [0, 1, 2]
+
+
+def test_a_check_gets_as_many_images_as_half_of_the_time_allows():
+    check = next(check for check in CHECKS if check.name == "binarization")
+    speed = Speed(forward=1.0, gradient=0.0, warp=0.0)
+    each = speed.seconds(check.queries)
+    assert affordable(check, 1_000, 2_000 * each, speed) == 512
+    assert affordable(check, 1_000, 2 * 300 * each, speed) == 256
+    assert affordable(check, 100, 2 * 99 * each, speed) == 64
+    assert affordable(check, 1_000, 2 * 63 * each, speed) == 0
+    assert Speed(forward=1.0, gradient=2.0, warp=4.0).seconds(Queries(forwards=1, gradients=1, warps=1)) == 8.0
+
+
+@pytest.mark.parametrize("ball", [Linf(eps=0.1), L2(eps=0.5)], ids=str)
+def test_random_search_with_squares_stays_in_the_ball_and_fools_without_gradients(ball, rng):
+    f = honest("standard")
+    x, y = DIGITS.test_images[:40] / 255, DIGITS.test_labels[:40]
+    with frozen(f):
+        loss = Against(margin, f, y)
+        found = Square(around=ball, queries=200)(loss, x, rng)
+        again = Square(around=ball, queries=200)(loss, x, torch.Generator().manual_seed(0))
+        assert ball.contains(x, found).all()
+        assert torch.equal(found, again)
+        drawn = up.WorstOfK(around=ball, k=200)(loss, x, rng)
+        assert (loss(found) > 0).sum() > (loss(drawn) > 0).sum() + 3
+
+
+def test_the_last_linear_layer_is_found_by_running():
+    f = perceptron()
+    assert last_linear(f, torch.rand(1, 1, 8, 8)) is f[-1]
+    assert last_linear(nn.Flatten(), torch.rand(1, 1, 8, 8)) is None
+    tokens = nn.Sequential(nn.Flatten(2), nn.Linear(64, 3), nn.Flatten())
+    assert last_linear(tokens, torch.rand(1, 1, 8, 8)) is None
+
+
+def test_features_too_narrow_for_the_binarization_test_are_said():
+    f = nn.Sequential(nn.Flatten(), nn.Linear(64, 2), nn.ReLU(), nn.Linear(2, 10))
+    x = DIGITS.test_images[:70]
+    card = trust(f, x, f(x / 255).argmax(1), around=BALL, device="cpu")
+    assert card["binarization"].verdict == "skipped"
+    assert "tell a boundary point from inner ones" in card["binarization"].figure

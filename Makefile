@@ -11,7 +11,7 @@ test: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto
 
 format: $(VENV)/installed
 	$(BIN)/ruff format .

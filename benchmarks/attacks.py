@@ -12,8 +12,10 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import asdict, dataclass
-from importlib import import_module, metadata
+from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ from unperturbed.datasets import load
 from unperturbed.losses import margin
 from unperturbed.neighborhoods import L0, L2, Linf, Neighborhood, changed_pixels, norm
 from unperturbed.objectives import AT, Batch, Objective, Standard
+from unperturbed.runtime import version_of
 from unperturbed.solvers import PGD, Grid
 
 EPS, STEPS, STEP_SIZE = 0.3, 40, 0.01
@@ -65,14 +68,16 @@ class Result:
     attack: str
     name: str
     images: int
-    accuracy: float | None = None
-    """share of its images that are still classified as before"""
-    ours: float | None = None
-    """the same of our attack on the same images"""
-    median: float | None = None
-    """median size of the changes that fooled the model, in the norm of the budget"""
+    standing: tuple[bool, ...] = ()
+    """which of its images are still classified as before"""
+    size: float | None = None
+    """median size of the changes that fooled the model, in the norm of the budget; a warp has none"""
     seconds: float | None = None
     """CPU seconds for all images, extrapolated where it was given a share"""
+
+    def accuracy(self, first: int) -> float | None:
+        """The share of its first images that stood."""
+        return sum(self.standing[:first]) / first if self.standing else None
 
 
 def contestants(few: float, seed: int) -> Iterator[Contestant]:
@@ -83,50 +88,44 @@ def contestants(few: float, seed: int) -> Iterator[Contestant]:
     def ours(attack: Any) -> Run:
         return lambda f, x, y: attack(f, x, y, Generator().manual_seed(seed))
 
-    def theirs(attack: Any) -> Run:
-        return lambda f, x, y: attack.run(foolbox.PyTorchModel(f, bounds=(0, 1), device="cpu"), x, y)
-
-    def in_ball(attack: Any) -> Run:
-        return lambda f, x, y: attack.run(foolbox.PyTorchModel(f, bounds=(0, 1), device="cpu"), x, y, epsilon=EPS)
+    def theirs(attack: Any, **radius: float) -> Run:
+        return lambda f, x, y: attack.run(foolbox.PyTorchModel(f, bounds=(0, 1), device="cpu"), x, y, **radius)
 
     def torched(make: Callable[[nn.Module], Any]) -> Run:
         return lambda f, x, y: make(f)(x, y)
 
     def of(attack: str, within: Neighborhood, **runs: Run | None) -> Iterator[Contestant]:
-        for name, run in runs.items():
+        peers: dict[str, Run | None] = {"ours": None, "foolbox": None, "torchattacks": None}
+        for name, run in (peers | runs).items():
             share = few if (attack, name) == ("JSMA, next target", "torchattacks") else 1.0
-            yield Contestant(attack=attack, name=name.replace("_", " "), within=within, run=run, share=share)
+            yield Contestant(attack=attack, name=name, within=within, run=run, share=share)
 
     ball, sphere = Linf(eps=EPS), L2(eps=2.0)
     yield from of(
         f"PGD, {STEPS} steps",
         ball,
         ours=ours(pgd(eps=EPS, steps=STEPS, step_size=STEP_SIZE)),
-        foolbox=fb and in_ball(fb.LinfPGD(steps=STEPS, abs_stepsize=STEP_SIZE)),
+        foolbox=fb and theirs(fb.LinfPGD(steps=STEPS, abs_stepsize=STEP_SIZE), epsilon=EPS),
         torchattacks=ta and torched(lambda f: ta.PGD(f, eps=EPS, alpha=STEP_SIZE, steps=STEPS)),
     )
     yield from of(
         f"MI-FGSM, {STEPS} steps",
         ball,
         ours=ours(mi_fgsm(eps=EPS, steps=STEPS, step_size=STEP_SIZE)),
-        foolbox=fb and in_ball(fb.MIFGSM(steps=STEPS, abs_stepsize=STEP_SIZE)),
+        foolbox=fb and theirs(fb.MIFGSM(steps=STEPS, abs_stepsize=STEP_SIZE), epsilon=EPS),
         torchattacks=ta and torched(lambda f: ta.MIFGSM(f, eps=EPS, alpha=STEP_SIZE, steps=STEPS)),
     )
-    yield from of(
-        "DDN, 100 steps", sphere, ours=ours(DDN()), foolbox=fb and theirs(fb.DDNAttack()), torchattacks=None
-    )
+    yield from of("DDN, 100 steps", sphere, ours=ours(DDN()), foolbox=fb and theirs(fb.DDNAttack()))
     yield from of(
         "C&W in L2, 5 x 200 steps",
         sphere,
         ours=fb and ours(CarliniWagnerL2(searches=5, steps=200, step_size=0.05, first_c=0.1)),
         foolbox=fb and theirs(fb.L2CarliniWagnerAttack(5, 200, 0.05, initial_const=0.1)),
-        torchattacks=None,
     )
     yield from of(
         "JSMA, next target",
         L0(pixels=PIXELS),
         ours=ours(JSMA(pixels=PIXELS, target="next")),
-        foolbox=None,
         torchattacks=ta and torched(lambda f: ta.JSMA(f, theta=1.0, gamma=PIXELS / 28**2)),
     )
     yield from of("JSMA, all targets", L0(pixels=PIXELS), ours=ours(JSMA(pixels=PIXELS)))
@@ -135,7 +134,6 @@ def contestants(few: float, seed: int) -> Iterator[Contestant]:
         L0(pixels=12),
         ours=fb and ours(Pointwise(pixels=12)),
         foolbox=fb and theirs(fb.PointwiseAttack(l2_binary_search=False)),
-        torchattacks=None,
     )
     exhaustive = Searched(solver=Grid(points=(31, 5, 5)), loss=margin, within=grid().within, budget="all 775 points")
     yield from of(
@@ -151,7 +149,6 @@ def contestants(few: float, seed: int) -> Iterator[Contestant]:
         ours=pyautoattack and ours(AutoAttack(eps=EPS)),
         pyautoattack=pyautoattack
         and (lambda f, x, y: pyautoattack.AutoAttack(f, eps=EPS, seed=seed).run_standard_evaluation(x, y)[0]),
-        torchattacks=None,
     )
 
 
@@ -163,14 +160,12 @@ def installed(name: str) -> Any:
         return None
 
 
-def measured(
-    contestant: Contestant, model: str, f: nn.Module, x: Tensor, y: Tensor, seed: int
-) -> tuple[Result, Tensor]:
-    """Run one contestant; which images stood, empty where it did not run."""
+def measured(contestant: Contestant, model: str, f: nn.Module, x: Tensor, y: Tensor, seed: int) -> Result:
+    """Run one contestant, and look at what it returned."""
     count = max(1, round(contestant.share * len(x)))
     result = Result(model=model, attack=contestant.attack, name=contestant.name, images=count)
     if contestant.run is None:
-        return result, torch.empty(0, dtype=torch.bool)
+        return result
     x, y = x[:count], y[:count]
     torch.manual_seed(seed)
     np.random.seed(seed)
@@ -179,21 +174,19 @@ def measured(
     seconds = (time.process_time() - started) / contestant.share
     with torch.no_grad():
         fooled = f(perturbed).argmax(1) != y
-    size = size_of(contestant.within, x, perturbed)[fooled]
     standing = ~(fooled & contestant.within.contains(x, perturbed))
-    median = size.median().item() if len(size) else None
-    found = {"accuracy": standing.double().mean().item(), "median": median, "seconds": round(seconds, 3)}
-    return Result(**(asdict(result) | found)), standing
+    sizes = sizes_of(contestant.within, perturbed - x)[fooled]
+    size = sizes.median().item() if len(sizes) and not sizes.isnan().any() else None
+    return replace(result, standing=tuple(standing.tolist()), size=size, seconds=round(seconds, 3))
 
 
-def size_of(within: Neighborhood, x: Tensor, perturbed: Tensor) -> Tensor:
-    """The size of each change in the norm of the budget; a warp has none."""
-    change = perturbed - x
+def sizes_of(within: Neighborhood, change: Tensor) -> Tensor:
+    """The size of each change in the norm of the budget."""
     if isinstance(within, L0):
         return changed_pixels(change).double()
     if isinstance(within, Linf):
         return change.abs().flatten(1).amax(1)
-    return norm(change) if isinstance(within, L2) else torch.full((len(x),), torch.nan)
+    return norm(change) if isinstance(within, L2) else torch.full((len(change),), torch.nan)
 
 
 def compete(models: dict[str, nn.Module], x: Tensor, few: float, seed: int, console: Console) -> Iterator[Result]:
@@ -201,51 +194,45 @@ def compete(models: dict[str, nn.Module], x: Tensor, few: float, seed: int, cons
     for name, f in models.items():
         with torch.no_grad():
             y = f(x).argmax(1)
-        reference = torch.empty(0, dtype=torch.bool)
         for contestant in contestants(few, seed):
             console.log(f"{name}: {contestant.attack}, {contestant.name}")
-            result, standing = measured(contestant, name, f, x, y, seed)
-            reference = standing if contestant.name == "ours" else reference
-            same = reference[: result.images].double().mean().item() if len(reference) else None
-            yield Result(**(asdict(result) | {"ours": same}))
+            yield measured(contestant, name, f, x, y, seed)
 
 
-def table_of(results: list[Result], images: int) -> Table:
-    table = Table(title=f"{images} images, one CPU core; accuracy is the share that still gets the answer it had")
-    for heading in (
-        "model",
-        "attack",
-        "by",
-        "accuracy %",
-        "ours on the same",
-        "median size",
-        "seconds",
-        "times ours",
-    ):
+def rows_of(results: list[Result]) -> Iterator[dict[str, str | float | None]]:
+    """Each result beside ours on the same images."""
+    ours = {(result.model, result.attack): result for result in results if result.name == "ours"}
+    for result in results:
+        own = ours[result.model, result.attack]
+        yield {
+            "model": result.model,
+            "attack": result.attack,
+            "by": result.name,
+            "images": result.images,
+            "accuracy": result.accuracy(result.images),
+            "ours": own.accuracy(result.images) if result.standing else None,
+            "size": result.size,
+            "seconds": result.seconds,
+            "times ours": result.seconds / own.seconds if result.seconds and own.seconds else None,
+        }
+
+
+def table_of(rows: list[dict[str, Any]]) -> Table:
+    table = Table(
+        title="accuracy: share of the images that still get the answer they had; ours: that of our attack on the same "
+        "images; size: median of the changes that fooled the model; seconds: of one core, for all images"
+    )
+    for heading in rows[0]:
         table.add_column(heading, justify="left" if heading in ("model", "attack", "by") else "right")
-    seconds = {(r.model, r.attack): r.seconds for r in results if r.name == "ours"}
-    previous = results[0]
-    for r in results:
-        if (r.model, r.attack) != (previous.model, previous.attack):
-            table.add_section()
-        previous, own = r, seconds.get((r.model, r.attack))
-        times = r.seconds / own if r.seconds is not None and own else None
-        by = r.name if r.images == images or r.accuracy is None else f"{r.name} ({r.images} images, extrapolated)"
-        shares = [
-            None if share is None else 100 * share
-            for share in (r.accuracy, r.ours if r.accuracy is not None else None)
-        ]
-        cells = [*(shown(share, 1) for share in shares), shown(r.median, 3), shown(r.seconds, 2), shown(times, 1)]
-        table.add_row(r.model, r.attack, by, *cells)
+    for row, following in zip_longest(rows, rows[1:], fillvalue=rows[-1]):
+        cells = (f"{cell:.3f}" if isinstance(cell, float) else cell for cell in row.values())
+        cells = ("-" if cell is None else str(cell) for cell in cells)
+        table.add_row(*cells, end_section=following["attack"] != row["attack"])
     return table
 
 
-def shown(value: float | None, digits: int) -> str:
-    return "-" if value is None or value != value else f"{value:.{digits}f}"
-
-
 def trained(images: Tensor, labels: Tensor, cache: Path | None, seed: int) -> dict[str, nn.Module]:
-    """The networks, from the cache where they were trained before; each goes on from the weights of the one before."""
+    """The networks, trained or from the cache; each goes on where the one before ended."""
     torch.manual_seed(seed)
     f = nn.Sequential(
         *(nn.Conv2d(1, 16, 4, 2, 1), nn.ReLU(), nn.Conv2d(16, 32, 4, 2, 1), nn.ReLU(), nn.Flatten()),
@@ -281,13 +268,6 @@ def enlarged(images: Tensor) -> Tensor:
     return nn.functional.interpolate(images.float() / 255, (28, 28), mode="bilinear").clamp(0, 1)
 
 
-def version_of(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder with MNIST; without it, digits of scikit-learn")
@@ -303,12 +283,12 @@ def main() -> None:
     images = enlarged(data.train_images)
     models = trained(images, data.train_labels, options.cache, options.seed)
     x = enlarged(data.test_images[: options.images])
-    results = list(compete(models, x, options.few, options.seed, console))
-    console.print(table_of(results, len(x)))
+    rows = list(rows_of(list(compete(models, x, options.few, options.seed, console))))
+    console.print(table_of(rows))
     if options.out:
         settings = {"seed": options.seed, "data": data.name, "images": len(x), "threads": torch.get_num_threads()}
-        versions = {package: version_of(package) for package in PACKAGES}
-        tree = {**settings, "versions": versions, "results": [asdict(result) for result in results]}
+        versions = {package: version_of(package) if find_spec(package) else None for package in PACKAGES}
+        tree = {**settings, "versions": versions, "results": rows}
         options.out.write_text(json.dumps(tree, indent=1) + "\n")
 
 

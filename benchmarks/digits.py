@@ -55,6 +55,18 @@ def measure(job: tuple[str, int]) -> dict[str, object]:
     return {"recipe": name, "seed": seed, "seconds": round(seconds, 1), **percent, "provenance": report.provenance}
 
 
+def markdown(rows: list[dict[str, object]]) -> str:
+    """A line for each recipe: mean and standard deviation over the seeds."""
+    columns = ("clean", *ATTACKS, "seconds")
+    lines = ["| recipe | " + " | ".join(columns) + " |", "|---|" + "---:|" * len(columns)]
+    for name in dict.fromkeys(str(row["recipe"]) for row in rows):
+        own = [row for row in rows if row["recipe"] == name]
+        cells = [[float(str(row[column])) for row in own] for column in columns]
+        text = (f"{statistics.mean(cell):.1f} ± {statistics.pstdev(cell):.1f}" for cell in cells)
+        lines.append(f"| `{name}` | " + " | ".join(text) + " |")
+    return "\n".join(lines)
+
+
 def main(options: Options) -> None:
     names = [name for name in RECIPES if name.startswith("digits-")]
     names = [name for name in names if not options.only or any(word in name for word in options.only)]
@@ -63,13 +75,7 @@ def main(options: Options) -> None:
         rows = list(pool.map(measure, jobs))
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(rows, indent=1))
-    columns = ("clean", *ATTACKS, "seconds")
-    print(f"{'recipe':34}" + "".join(f"{column:>12}" for column in columns) + "   (mean, standard deviation)")
-    for name in names:
-        own = [row for row in rows if row["recipe"] == name]
-        cells = [[float(row[column]) for row in own] for column in columns]
-        text = (f"{statistics.mean(cell):6.1f} {statistics.pstdev(cell):4.1f}" for cell in cells)
-        print(f"{name:34}" + "".join(f"{cell:>12}" for cell in text))
+    print(markdown(rows))
 
 
 if __name__ == "__main__":

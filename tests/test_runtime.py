@@ -6,7 +6,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from unperturbed.runtime import SOFTWARE, derived_seed, generator, pick_device, provenance, version_of
+from unperturbed.runtime import SOFTWARE, derived_seed, generator, pick_device, provenance, threads, version_of
 
 CPU = torch.device("cpu")
 
@@ -75,3 +75,11 @@ def test_provenance_names_software_device_and_threads():
 
 def test_a_package_that_is_not_installed_runs_from_source():
     assert version_of("a-package-nobody-installed") == "from source"
+
+
+def test_threads_are_given_back_also_after_an_error():
+    before = torch.get_num_threads()
+    with pytest.raises(KeyError), threads(before + 1):
+        assert torch.get_num_threads() == before + 1
+        raise KeyError
+    assert torch.get_num_threads() == before

@@ -2,6 +2,8 @@
 
 import hashlib
 import platform
+from collections import abc
+from contextlib import contextmanager
 from importlib import metadata
 
 import torch
@@ -32,6 +34,17 @@ def derived_seed(seed: int, *words: str | int) -> int:
 def generator(device: torch.device, seed: int, *words: str | int) -> Generator:
     """A generator on that device, seeded for that purpose."""
     return Generator(device).manual_seed(derived_seed(seed, *words))
+
+
+@contextmanager
+def threads(count: int) -> abc.Generator[None]:
+    """That many threads on the CPU; small networks lose more to waiting for a second one than they gain from it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def provenance(device: torch.device) -> dict[str, str | int]:

@@ -19,6 +19,7 @@ from ..recipes import named, usual_budget
 from ..recipes.budgets import chosen
 from ..report import Report
 from ..runs import RunDirectory, write_whole
+from ..runtime import threads
 from ..training import train
 from .gallery import draw_gallery
 
@@ -71,7 +72,7 @@ def run(out: Path, seed: int) -> None:
     recipes = {method: seeded(named(name), seed) for method, name in METHODS.items()}
     rows: list[Row] = []
     models: dict[str, nn.Module] = {}
-    with watching() as watcher:
+    with threads(1), watching() as watcher:
         for method, recipe in recipes.items():
             watcher.title = method
             models[method] = train(recipe, out / recipe.name, device="cpu", watcher=watcher)

@@ -1,0 +1,42 @@
+"""Every number in README and docs stands in a committed JSON."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_readme_shows_the_demonstration_as_it_was_measured():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    rows = json.loads((ROOT / "results" / "demo-seed-0.json").read_text(encoding="utf-8"))["rows"]
+    assert len(rows) == 7
+    for row in rows:
+        accuracies = " | ".join(f"{row[key]:.1f}" for key in ("clean", "pgd", "gridadv"))
+        risks = " | ".join(f"{row[key]:.3f}" for key in ("standard_risk", "robust_risk", "adversarial_risk"))
+        assert f"| {row['method']} | {accuracies} | {risks} |" in readme
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_srt_is_above_rt_and_its_rival_in_both_scenarios(seed):
+    report = json.loads((ROOT / "results" / f"demo-seed-{seed}.json").read_text(encoding="utf-8"))
+    under = {row["method"]: row[row["own_attack"]] for row in report["rows"]}
+    assert under["SRT, pixel-wise"] > max(under["RT, pixel-wise"], under["AT, pixel-wise"]) + 10
+    assert under["SRT, spatial"] > max(under["RT, spatial"], under["Worst-of-k, spatial"]) + 10
+    assert report["provenance"]["seed"] == seed
+
+
+def test_the_page_of_defenses_shows_what_was_measured(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    from digits import markdown
+
+    rows = json.loads((ROOT / "results" / "digits.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "defenses.md").read_text(encoding="utf-8")
+    assert markdown(rows) in page
+    means = {figure for line in markdown(rows).splitlines() for figure in re.findall(r"(\d+\.\d) ±", line)}
+    claims = page.split("## What it shows")[1]
+    for figure in re.findall(r"(?<![\w.])\d\d\.\d(?![\d.])", claims):
+        assert figure in means, figure

@@ -13,7 +13,7 @@ from unperturbed.attacks import DDN, Attack, AutoAttack, Bounded, CarliniWagnerL
 from unperturbed.evaluation import evaluate
 
 CW = CarliniWagnerL2(searches=4, steps=40, step_size=0.05, first_c=1.0)
-POINTWISE = Pointwise(pixels=20, noises=40)
+POINTWISE = Pointwise(pixels=20, noises=40, restarts=2)
 GRADIENTS = AutoAttack(eps=0.06, parts=("apgd-ce", "apgd-t"))
 ATTACKS = {
     "C&W": CW,
@@ -167,6 +167,13 @@ def test_no_point_that_pointwise_changed_can_be_taken_back(channels, rng):
             back = found[i].clone()
             back[tuple(place)] = x[i][tuple(place)]
             assert predicted(f, back.unsqueeze(0)) == y[i]
+
+
+def test_more_restarts_of_pointwise_never_change_more_pixels(f, x, y):
+    skip_without("foolbox")
+    sizes = [POINTWISE.size(x, replace(POINTWISE, restarts=n)(f, x, y, seeded())) for n in (1, 4)]
+    assert (sizes[1] <= sizes[0]).all()
+    assert (sizes[1] < sizes[0]).any()
 
 
 def test_autoattack_fools_whatever_pgd_fools(f, rng):

@@ -22,6 +22,9 @@ from unperturbed.recipes.budgets import chosen
 from unperturbed.training import train
 
 ATTACKS = ("pgd", "cw", "gridadv", "pgd+", "gridadv+")
+HALVED = ("pgd+", "gridadv+")
+"""attacks that are also tried at half their size"""
+COLUMNS = ("clean", *ATTACKS, *(f"{name} half" for name in HALVED), "seconds")
 
 
 @dataclass(frozen=True)
@@ -48,20 +51,22 @@ def measure(job: tuple[str, int]) -> dict[str, object]:
     with TemporaryDirectory() as folder:
         model = train(recipe, Path(folder) / "run", device="cpu")
     seconds = time.perf_counter() - started
-    attacks = chosen(usual_budget("digits").attacks(), ",".join(ATTACKS))
+    budget = usual_budget("digits")
+    attacks = dict(chosen(budget.attacks(), ",".join(ATTACKS)))
+    halved = chosen(replace(budget, fraction=0.5).attacks(), ",".join(HALVED))
+    attacks |= {f"{name} half": attack for name, attack in halved.items()}
     report = evaluate(model, digits.test_images, digits.test_labels, attacks, seed=seed, device="cpu")
-    accuracy = {"clean": report.accuracy()} | {attack: report.accuracy(attack) for attack in ATTACKS}
+    accuracy = {"clean": report.accuracy()} | {attack: report.accuracy(attack) for attack in attacks}
     percent = {key: round(100 * value, 2) for key, value in accuracy.items()}
     return {"recipe": name, "seed": seed, "seconds": round(seconds, 1), **percent, "provenance": report.provenance}
 
 
 def markdown(rows: list[dict[str, object]]) -> str:
     """A line for each recipe: mean and standard deviation over the seeds."""
-    columns = ("clean", *ATTACKS, "seconds")
-    lines = ["| recipe | " + " | ".join(columns) + " |", "|---|" + "---:|" * len(columns)]
+    lines = ["| recipe | " + " | ".join(COLUMNS) + " |", "|---|" + "---:|" * len(COLUMNS)]
     for name in dict.fromkeys(str(row["recipe"]) for row in rows):
         own = [row for row in rows if row["recipe"] == name]
-        cells = [[float(str(row[column])) for row in own] for column in columns]
+        cells = [[float(str(row[column])) for row in own] for column in COLUMNS]
         text = (f"{statistics.mean(cell):.1f} ± {statistics.pstdev(cell):.1f}" for cell in cells)
         lines.append(f"| `{name}` | " + " | ".join(text) + " |")
     return "\n".join(lines)

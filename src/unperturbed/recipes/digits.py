@@ -24,7 +24,7 @@ from .methods import (
     worst_of_ten,
 )
 
-BUDGET = Budget(eps=0.15, steps=20, step_size=0.02, rotation=30.0, translation=1.0, l2=1.5, pixels=8)
+BUDGET = Budget(eps=0.15, steps=20, step_size=0.02, rotation=30.0, translation=1.0, l2=0.5, pixels=4)
 BALL = Linf(eps=BUDGET.eps)
 ASCENT = PGD(around=BALL, steps=7, step_size=0.04)
 TURN = worst_of_ten(BUDGET.rotation, BUDGET.translation)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from unperturbed.attacks import Attack, Bounded, Searched, cw_linf, fgsm, grid, mi_fgsm, pgd, random
+from unperturbed.attacks import DDN, JSMA, Attack, Bounded, Searched, cw_linf, fgsm, grid, mi_fgsm, pgd, random
 from unperturbed.losses import cross_entropy, margin
 from unperturbed.neighborhoods import L2, Linf, Spatial
 from unperturbed.recipes.budgets import Budget
@@ -424,3 +424,16 @@ def test_pgd_succeeds_as_often_as_the_one_of_foolbox(f, eps, rng):
     ours = (predicted(f, found) != y).float().mean()
     assert 0.05 < ours < 0.95
     assert abs(ours - success.float().mean()) <= 0.01
+
+
+@pytest.mark.parametrize(
+    "attack", [pgd(eps=0.1), fgsm(eps=0.1), DDN(), JSMA(pixels=4)], ids=["pgd", "fgsm", "ddn", "jsma"]
+)
+def test_a_search_along_gradients_says_that_there_is_none(attack, rng):
+    class Cut(nn.Module):
+        def forward(self, x):
+            return x.detach().flatten(1)[:, :4]
+
+    x = torch.rand(3, 1, 4, 4, generator=rng)
+    with pytest.raises(ValueError, match="passes no gradient"):
+        attack(Cut(), x, Cut()(x).argmax(1), rng)

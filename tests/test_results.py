@@ -29,6 +29,30 @@ def test_srt_is_above_rt_and_its_rival_in_both_scenarios(seed):
     assert report["provenance"]["seed"] == seed
 
 
+def attack_rows():
+    """The lines of docs/attacks.md: one for each attack, model and library that has it."""
+    measured = json.loads((ROOT / "results" / "attacks.json").read_text(encoding="utf-8"))["results"]
+    for row in measured:
+        if row["accuracy"] is not None:
+            size = "–" if row["size"] is None else f"{row['size']:.3g}"
+            accuracy = f"{100 * row['accuracy']:.1f} | {100 * row['ours']:.1f}"
+            speed = f"{row['seconds']:.1f} | {row['times ours']:.1f}"
+            who = f"{row['attack']} | {row['model']} | {row['by']} | {row['images']}"
+            yield f"| {who} | {accuracy} | {size} | {speed} |"
+
+
+def test_the_page_of_attacks_shows_what_was_measured():
+    page = (ROOT / "docs" / "attacks.md").read_text(encoding="utf-8")
+    assert "\n".join(attack_rows()) in page
+
+
+def test_our_attacks_are_at_least_as_strong_as_the_libraries():
+    measured = json.loads((ROOT / "results" / "attacks.json").read_text(encoding="utf-8"))["results"]
+    rivals = [row for row in measured if row["accuracy"] is not None and row["by"] != "ours"]
+    assert len(rivals) > 10
+    assert all(row["ours"] <= row["accuracy"] + 0.005 for row in rivals)
+
+
 def test_the_page_of_defenses_shows_what_was_measured(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from digits import markdown

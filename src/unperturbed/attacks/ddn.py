@@ -6,7 +6,7 @@ from math import cos, pi
 import torch
 from torch import Generator, Tensor, nn
 
-from ..losses import cross_entropy
+from ..losses import cross_entropy, slope_of
 from ..neighborhoods import L2, norm
 from ..objectives import frozen
 from ..solvers import require_count, require_positive
@@ -85,7 +85,7 @@ def logits_and_gradient(f: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Ten
     with torch.enable_grad():
         x = x.detach().requires_grad_()
         logits = f(x)
-        (gradient,) = torch.autograd.grad(cross_entropy(logits, y).sum(), x)
+        gradient = slope_of(cross_entropy(logits, y).sum(), x)
     return logits.detach(), gradient
 
 

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
+from ..losses import slope_of
 from ..neighborhoods import L0, changed_pixels
 from ..objectives import frozen
 
@@ -116,8 +117,8 @@ def slopes(f: nn.Module, walks: Walks, *, at_once: int) -> list[Tensor]:
         with torch.enable_grad():
             point = point.detach().requires_grad_()
             logits = f(point)
-            (rise,) = torch.autograd.grad(logits.gather(1, target.unsqueeze(1)).sum(), point, retain_graph=True)
-            (total,) = torch.autograd.grad(logits.sum(), point)
+            rise = slope_of(logits.gather(1, target.unsqueeze(1)).sum(), point, again=True)
+            total = slope_of(logits.sum(), point)
         parts.append((logits.argmax(1), rise.flatten(1), (rise - total).flatten(1)))
     return [torch.cat(column) for column in zip(*parts, strict=True)]
 

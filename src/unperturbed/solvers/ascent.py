@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Generator, Tensor
 
-from ..losses import Loss
+from ..losses import Loss, slope_of
 from ..neighborhoods import L2, Linf, Neighborhood, require_radius
 from .definition import greater, require_count, require_positive
 
@@ -167,5 +167,5 @@ def ascent(loss: Loss, around: Neighborhood, x: Tensor, theta: Tensor) -> tuple[
     with torch.enable_grad():
         theta = theta.detach().requires_grad_()
         value = loss(around.transform(x, theta))
-        (gradient,) = torch.autograd.grad(value.sum(), theta)
+        gradient = slope_of(value.sum(), theta)
     return value.detach(), gradient

@@ -39,6 +39,12 @@ def test_a_fall_of_labeled_accuracy_by_more_than_ten_points_is_an_alarm():
     assert "fell from 80% to 69%" in warning
 
 
+def test_accuracy_may_go_up_and_down_until_patience_ends():
+    alarm = CollapseAlarm(largest_label_share=0.1, patience=0.2)
+    assert not warnings_of(alarm, record(accuracy=0.9), record(accuracy=0.6), progress=0.19)
+    assert warnings_of(alarm, record(accuracy=0.6), progress=0.2)
+
+
 def test_accuracy_is_compared_with_its_best_and_not_with_the_line_before():
     alarm = CollapseAlarm(largest_label_share=0.1)
     assert len(warnings_of(alarm, *(record(accuracy=percent / 100) for percent in (80, 75, 72, 68)))) == 1

@@ -19,7 +19,7 @@ class CollapseAlarm:
     largest_label_share: float
     """share of the most frequent class among the labels"""
     patience: float = 0.2
-    """the fraction of the run in which an untrained C(x) is no alarm"""
+    """the fraction of the run in which a C(x) that is still being learned is no alarm"""
     fall: float = 0.10
     """loss of labeled accuracy, against its best so far, that is an alarm"""
     best_accuracy: float = field(default=0.0, init=False)
@@ -34,9 +34,9 @@ class CollapseAlarm:
         """The warning this record calls for; at most one in a run."""
         share, accuracy = record["largest_class_share"], record["labeled_accuracy"]
         self.best_accuracy = max(self.best_accuracy, accuracy)
-        one_class = progress >= self.patience and share > self.suspicious_share
+        one_class = share > self.suspicious_share
         falling = accuracy < self.best_accuracy - self.fall
-        if self.raised or not (one_class or falling):
+        if self.raised or progress < self.patience or not (one_class or falling):
             return None
         self.raised = True
         seen = (

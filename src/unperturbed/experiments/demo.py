@@ -32,7 +32,7 @@ METHODS = {
     "RT, spatial": "digits-spatial-rt",
     "SRT, spatial": "digits-spatial-srt",
 }
-COLUMNS = ("clean %", "PGD %", "GridAdv %", "R_stand", "R_rob", "R_adv", "seconds")
+COLUMNS = ("clean", "PGD", "GridAdv", "R_stand", "R_rob", "R_adv", "seconds")
 NEXT = (
     "unperturbed evaluate {out}/digits-pixel-srt      attack one of these models in more ways",
     "unperturbed train digits-pixel-srt --out runs/mine --objective.weight 0.5      change a recipe",
@@ -105,7 +105,7 @@ def measure(
 
 def table(rows: list[Row]) -> Table:
     """All models side by side, the best of each column marked."""
-    title = "8x8 digits, 100 labels; R_rob and R_adv under PGD, in the spatial rows under GridAdv"
+    title = "100 labels: accuracy in %; R_rob and R_adv under PGD, spatially under GridAdv"
     result = Table(title=title, padding=(0, 0, 0, 1))
     result.add_column("method", no_wrap=True)
     for heading in COLUMNS:

@@ -49,7 +49,7 @@ def test_the_average_follows_the_bias_corrected_rule():
     for step in range(40):
         with torch.no_grad():
             f.weight.fill_(float(step))
-        average.update(f, step)
+        average.update(f, torch.tensor(average.share(step)))
         decay = min(0.9, (1 + step) / (10 + step))
         expected = decay * expected + (1 - decay) * step
         assert average.module.weight.item() == pytest.approx(expected, rel=1e-5)
@@ -59,7 +59,7 @@ def test_batchnorm_statistics_are_copied_and_never_averaged():
     f = network()
     average = AveragedModel(f, 0.99)
     f(torch.rand(8, 1, 8, 8))
-    average.update(f, 1000)
+    average.update(f, torch.tensor(average.share(1000)))
     assert torch.equal(average.module[2].running_mean, f[2].running_mean)
 
 

@@ -284,6 +284,64 @@ def test_an_interrupted_run_says_so_and_goes_on_with_the_same_command(trained, t
     assert same_weights(tmp_path / "run", trained)
 
 
+def test_several_recipes_are_trained_side_by_side_as_if_each_were_alone(trained, tmp_path, capsys):
+    other = "digits-spatial-srt"
+    main(["train", RECIPE, other, "--together", "--out", str(tmp_path / "both"), *TINY])
+    assert capsys.readouterr().out.count("next: unperturbed evaluate") == 2
+    assert same_weights(tmp_path / "both" / RECIPE, trained)
+    main(["train", other, "--out", str(tmp_path / "alone"), *TINY])
+    assert same_weights(tmp_path / "both" / other, tmp_path / "alone")
+    assert steps_in_log(tmp_path / "both" / other) == [5]
+
+
+def test_one_of_several_runs_that_ends_early_is_kept_when_another_breaks_down(trained, tmp_path, monkeypatch):
+    advance = Trainer.advance
+
+    def break_down_late(self):
+        if self.objective == named("digits-spatial-srt").objective and self.step == 4:
+            raise KeyboardInterrupt
+        return advance(self)
+
+    command = ["train", RECIPE, "digits-spatial-srt", "--together", *TINY, "--checkpoint-seconds", "0"]
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(Trainer, "advance", break_down_late)
+        main(command)
+    assert steps_in_log(tmp_path / "runs" / RECIPE) == [5]
+    main(command)
+    assert same_weights(tmp_path / "runs" / RECIPE, trained)
+    assert (tmp_path / "runs" / "digits-spatial-srt" / "model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([RECIPE, "digits-pixel-at"], "2 recipes are named: add --together"),
+        ([RECIPE, RECIPE, "--together"], "a recipe is named twice"),
+        ([RECIPE, "digits-pixel-atr", "--together"], "did you mean"),
+        ([RECIPE, "--microbatch", "0"], "microbatch must be at least 1, got 0"),
+        ([RECIPE, "--microbatch", "2"], "--microbatch 2 cuts a batch of 100 into 50 parts"),
+        ([RECIPE, "--device", "cuda:99"], "there is no device 'cuda:99' on this machine"),
+    ],
+)
+def test_runs_that_cannot_be_made_are_refused_before_anything_is_written(refused, words, sentence, tmp_path):
+    assert sentence in refused("train", *words)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_batch_that_does_not_fit_into_memory_is_answered_with_one_that_does(refused, monkeypatch):
+    def full(self):
+        raise MemoryError("128 images at a time do not fit into the memory of cpu, 64 do: add --microbatch 64")
+
+    monkeypatch.setattr(Trainer, "advance", full)
+    assert "add --microbatch 64" in refused("train", RECIPE, *TINY)
+
+
+def test_the_precision_of_training_is_a_field_of_the_recipe_and_said_where_it_cannot_be_had(tmp_path, capsys):
+    main(["train", RECIPE, "--out", str(tmp_path / "run"), *TINY, "--precision", "bfloat16"])
+    assert "bfloat16 is for GPUs that compute with it: on the cpu, float32 is used instead" in capsys.readouterr().err
+    assert '"precision": "bfloat16"' in (tmp_path / "run" / "recipe.json").read_text()
+
+
 def test_the_directory_of_another_recipe_is_refused_untouched(refused, finished, trained):
     sentence = refused("train", RECIPE, "--out", finished, *TINY, "--objective.weight", 0.125)
     assert "holds a run of another recipe (objective.weight is " in sentence

@@ -31,12 +31,15 @@ class AveragedModel:
         self.module = deepcopy(f).eval().requires_grad_(False)
         self.decay = decay
 
+    def share(self, step: int) -> float:
+        """Weight of the new weights after that step; early on it is large, so the first ones are soon forgotten."""
+        return 1 - min(self.decay, (1 + step) / (10 + step))
+
     @torch.no_grad()
-    def update(self, f: nn.Module, step: int) -> None:
-        """Move towards f after that step; early on the past counts less, so the first weights are soon forgotten."""
-        decay = min(self.decay, (1 + step) / (10 + step))
+    def update(self, f: nn.Module, share: Tensor) -> None:
+        """Move towards f by that share of the way."""
         for mine, its in zip(self.module.parameters(), f.parameters(), strict=True):
-            mine.lerp_(its, 1 - decay)
+            mine.lerp_(its, share.to(mine.dtype))
         for mine, its in zip(self.module.buffers(), f.buffers(), strict=True):
             mine.copy_(its)
 

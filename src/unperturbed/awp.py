@@ -2,14 +2,13 @@
 
 from collections import abc
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass, field
 
 import torch
 from torch import Generator, Tensor, nn
 
 from .losses import Loss
-from .objectives import Objective
+from .objectives import Objective, with_solvers
 from .solvers import Solver
 
 
@@ -32,22 +31,11 @@ def remembering(objective: Objective) -> tuple[Objective, list[Remembered]]:
     """The same objective with solvers that remember, wherever in it they are."""
     memories: list[Remembered] = []
 
-    def wrapped(part: Any) -> Any:
-        if isinstance(part, tuple):
-            return tuple(wrapped(item) for item in cast(tuple[object, ...], part))
-        if not is_dataclass(part) or isinstance(part, type):
-            return part
-        changes: dict[str, Any] = {}
-        for slot in fields(part):
-            value = getattr(part, slot.name)
-            if slot.name == "solver":
-                memories.append(Remembered(value))
-                changes[slot.name] = memories[-1]
-            elif slot.name == "objectives":
-                changes[slot.name] = wrapped(value)
-        return replace(part, **changes)
+    def remembered(solver: Solver) -> Solver:
+        memories.append(Remembered(solver))
+        return memories[-1]
 
-    return wrapped(objective), memories
+    return with_solvers(objective, remembered), memories
 
 
 @contextmanager

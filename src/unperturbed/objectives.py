@@ -5,8 +5,9 @@ never logs and never waits for a device, so `objective(f, Batch(x, y, u), rng).t
 """
 
 from collections import abc
+from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -195,6 +196,20 @@ class Mixture:
         every = [objective(f, batch, rng) for objective in self.objectives]
         standard, robust = (torch.stack(terms).mean() for terms in zip(*every, strict=True))
         return Terms(standard=standard, robust=robust)
+
+
+def with_solvers(objective: Objective, change: Callable[[Solver], Solver]) -> Objective:
+    """The same objective with each of its solvers changed, also those of the objectives in a mixture."""
+    if not is_dataclass(objective) or isinstance(objective, type):
+        return objective
+    changes: dict[str, object] = {}
+    for slot in fields(objective):
+        part = getattr(objective, slot.name)
+        if slot.name == "solver":
+            changes[slot.name] = change(part)
+        elif slot.name == "objectives":
+            changes[slot.name] = tuple(with_solvers(one, change) for one in part)
+    return replace(objective, **changes)
 
 
 def own_opinion(f: nn.Module, x: Tensor) -> Tensor:

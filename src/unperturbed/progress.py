@@ -69,6 +69,25 @@ class Lines:
         self.say(f"{name}, {done} of {images} images, {standing:.1%} unmoved", now=done == images)
 
 
+class Titled:
+    """One of several runs that share a watcher."""
+
+    def __init__(self, watcher: Bars | Lines, title: str) -> None:
+        self.watcher, self.title = watcher, title
+
+    def stepped(self, step: int, steps: int, /) -> None:
+        self.watcher.title = self.title
+        self.watcher.stepped(step, steps)
+
+    def logged(self, record: Record, /) -> None:
+        self.watcher.title = self.title
+        self.watcher.logged(record)
+
+    def warned(self, sentence: str, /) -> None:
+        self.watcher.title = self.title
+        self.watcher.warned(sentence)
+
+
 def spoken(record: Record) -> str:
     """The gist of a line of the log."""
     return (

@@ -12,6 +12,7 @@ from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hin
 from . import models
 from .averaging import Average
 from .data import Data
+from .engine import Precision
 from .models import Architecture
 from .neighborhoods import L0, L1, L2, Affine, Blur, Box, Color, Composed, Linf, Neighborhood, Spatial, require_radius
 from .objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Objective, Standard
@@ -101,6 +102,10 @@ class Recipe:
     """exponential moving average of the weights"""
     weight_perturbation: float = 0.0
     """radius of adversarial weight perturbation, as a share of each weight tensor's norm; 0: none, 0.005 is usual"""
+    precision: Precision = "auto"
+    """of convolutions and matrix products; auto: bfloat16 on a GPU that computes with it, else float32"""
+    microbatch: int | None = None
+    """images of a batch that go through the network at once, their gradients adding up; None: all"""
     seed: int = 0
     """seed of weights, batches and adversaries"""
     log_every: int = 50
@@ -110,6 +115,7 @@ class Recipe:
         require_count("steps", self.steps)
         require_count("batch", self.batch)
         require_count("log_every", self.log_every)
+        require_count("microbatch", self.batch if self.microbatch is None else self.microbatch)
         require_radius("weight_perturbation", self.weight_perturbation)
 
 

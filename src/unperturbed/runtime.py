@@ -36,6 +36,53 @@ def generator(device: torch.device, seed: int, *words: str | int) -> Generator:
     return Generator(device).manual_seed(derived_seed(seed, *words))
 
 
+class RandomNumbers:
+    """A source of random numbers for a run, and one for those layers, such as Dropout, that know only the default.
+
+    A recording refers to the state of the sources it drew from. On a GPU both are this run's alone, so that runs side
+    by side do not disturb each other.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.own, self.layers = Generator(device), Generator(device)
+
+    def seed(self, seed: int) -> None:
+        """Begin anew, both sources and that of the host."""
+        self.own.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            default = default_generator(self.device)
+            default.graphsafe_set_state(self.layers.graphsafe_get_state())
+            default.manual_seed(seed)
+
+    def renew(self) -> None:
+        """Leave the states that a recording which broke off still holds."""
+        self.layers = Generator(self.device)
+        self.own.graphsafe_set_state(Generator(self.device).graphsafe_get_state())
+
+
+def default_generator(device: torch.device) -> Generator:
+    """The generator from which layers draw on that GPU."""
+    return torch.cuda.default_generators[torch.empty(0, device=device).get_device()]
+
+
+@contextmanager
+def random_numbers_kept(device: torch.device) -> abc.Generator[None]:
+    """Whatever happens in here, the caller's random numbers go on as if nothing had been drawn."""
+    if device.type != "cuda":
+        with torch.random.fork_rng([]):
+            yield
+        return
+    default = default_generator(device)
+    with torch.random.fork_rng([device]):
+        state = default.graphsafe_get_state()
+        try:
+            yield
+        finally:
+            default.graphsafe_set_state(state)
+
+
 @contextmanager
 def threads(count: int) -> abc.Generator[None]:
     """That many threads on the CPU; small networks lose more to waiting for a second one than they gain from it."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -14,13 +15,14 @@ from . import recipe as recipes
 from .averaging import Average
 from .data import Data
 from .datasets import Dataset, load
+from .engine import Precision
 from .images import Images, parts
 from .objectives import SRT, Objective, Standard
 from .recipe import SGD, Recipe
 from .runs import RunDirectory
 from .runtime import derived_seed, pick_device
 from .schedules import Cyclic, Ramp
-from .trainer import Trainer, Watcher
+from .trainer import Trainer, Watcher, run_together
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -38,6 +40,8 @@ def fit(
     crop: int = 0,
     flip: bool = False,
     averaging: Average | None = None,
+    precision: Precision = "auto",
+    microbatch: int | None = None,
     seed: int = 0,
     device: str = "auto",
     watcher: Watcher | None = None,
@@ -65,6 +69,8 @@ def fit(
         ramp=ramp or Ramp(over=0.5),
         augmentation=Data(crop=crop, flip=flip),
         averaging=averaging or Average(),
+        precision=precision,
+        microbatch=microbatch,
         seed=seed,
         device=pick_device(device),
     )
@@ -82,11 +88,61 @@ def train(
     checkpoint_seconds: float = 60.0,
 ) -> nn.Module:
     """Train by the recipe, in that directory; a run that was interrupted there goes on where it stopped."""
+    (model,) = train_together(
+        {out: recipe},
+        folder=folder,
+        device=device,
+        watchers=None if watcher is None else {out: watcher},
+        checkpoint_seconds=checkpoint_seconds,
+    )
+    return model
+
+
+def train_together(
+    recipes: Mapping[Path, Recipe],
+    *,
+    folder: Path | None = None,
+    device: str = "auto",
+    watchers: Mapping[Path, Watcher] | None = None,
+    checkpoint_seconds: float = 60.0,
+) -> list[nn.Module]:
+    """Train by several recipes at a time, each in its directory and each as if it were alone.
+
+    Small networks leave most of a GPU idle; their steps are taken in turn, and there each run has its own stream.
+    """
     where = pick_device(device)
+    prepared = [
+        prepare(recipe, out, folder=folder, device=where, watcher=watchers[out] if watchers else None)
+        for out, recipe in recipes.items()
+    ]
+    run_together(
+        [
+            running(run, trainer, watchers[run.path] if watchers else None, checkpoint_seconds)
+            for run, trainer in prepared
+        ],
+        where,
+    )
+    return [trainer.f for _, trainer in prepared]
+
+
+def running(run: RunDirectory, trainer: Trainer, watcher: Watcher | None, checkpoint_seconds: float) -> Iterator[int]:
+    """The steps of a run, which leaves its log, its checkpoints and at last its weights in its directory."""
+    yield from trainer.steps_to_take(
+        watcher=watcher,
+        write_log=run.write_log,
+        write_checkpoint=lambda: run.write_checkpoint(trainer.state()),
+        checkpoint_seconds=checkpoint_seconds,
+    )
+    run.write_weights(trainer.f.state_dict())
+
+
+def prepare(
+    recipe: Recipe, out: Path, *, folder: Path | None, device: torch.device, watcher: Watcher | None
+) -> tuple[RunDirectory, Trainer]:
+    """The directory of a run, claimed, and its trainer, as far as an earlier process took it."""
     dataset = load(recipe.data.name, folder)
-    model = fresh_model(recipe, dataset)
     trainer = Trainer(
-        f=model,
+        f=fresh_model(recipe, dataset),
         images=parts(dataset, recipe.data),
         objective=recipe.objective,
         steps=recipe.steps,
@@ -99,25 +155,20 @@ def train(
         averaging=recipe.averaging,
         labeler="current" if recipe.labeler == "teacher" else recipe.labeler,
         weight_perturbation=recipe.weight_perturbation,
+        precision=recipe.precision,
+        microbatch=recipe.microbatch,
         log_every=recipe.log_every,
-        device=where,
+        device=device,
     )
     run = RunDirectory(out)
     run.claim(recipe)
     if recipe.labeler == "teacher":
-        trainer.labeler = trained_teacher(recipe, dataset, folder=folder, device=device, watcher=watcher)
-    state = run.read_checkpoint(where)
+        trainer.outer.labeler = trained_teacher(recipe, dataset, folder=folder, device=str(device), watcher=watcher)
+    state = run.read_checkpoint(device)
     if state is not None:
         trainer.resume(state)
     run.forget_log_after(trainer.step)
-    trainer.run(
-        watcher=watcher,
-        write_log=run.write_log,
-        write_checkpoint=lambda: run.write_checkpoint(trainer.state()),
-        checkpoint_seconds=checkpoint_seconds,
-    )
-    run.write_weights(model.state_dict())
-    return model
+    return run, trainer
 
 
 def trained_teacher(
@@ -132,6 +183,8 @@ def trained_teacher(
         steps=recipe.teacher.steps,
         batch=recipe.batch,
         optimizer=recipe.teacher.optimizer,
+        precision=recipe.precision,
+        microbatch=recipe.microbatch,
         seed=recipe.seed,
     )
     digest = hashlib.sha256(recipes.dumps(stage_one).encode())

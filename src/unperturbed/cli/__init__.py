@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         dispatch(words)
-    except (ValueError, OSError, ArithmeticError, ImportError) as error:
+    except (ValueError, OSError, ArithmeticError, ImportError, MemoryError) as error:
         if os.environ.get("UNPERTURBED_TRACEBACK"):
             raise
         sys.exit(f"unperturbed: {error}")

@@ -20,6 +20,12 @@ def parse(kind: type[Command], arguments: list[str], *, usage: str, default: Any
     )
 
 
+def leading_words(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The words before the first option, and the other words."""
+    count = next((place for place, word in enumerate(arguments) if word.startswith("-")), len(arguments))
+    return arguments[:count], arguments[count:]
+
+
 def leading_word(arguments: list[str]) -> tuple[str | None, list[str]]:
     """The first word, if it is no option, and the other words."""
     if arguments and not arguments[0].startswith("-"):

@@ -7,11 +7,11 @@ from typing import Annotated
 import tyro
 
 from .. import recipe as recipe_files
-from ..progress import watching
+from ..progress import Titled, watching
 from ..recipe import Recipe
 from ..recipes import named
-from ..training import train as train_recipe
-from .options import EXAMPLE, leading_word, parse
+from ..training import train_together
+from .options import EXAMPLE, leading_words, parse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,8 @@ class Train:
     """Train by a recipe: `unperturbed train RECIPE --out DIR`, any field of the recipe overridden by its name.
 
     A run that was interrupted goes on with the same command. `unperturbed list` names the recipes, and
-    `--from FILE` in place of RECIPE reads one from a recipe.json.
+    `--from FILE` in place of RECIPE reads one from a recipe.json. `unperturbed train A B C --together` trains by
+    several recipes at a time, in DIR/A, DIR/B and DIR/C; fields that are overridden are so for all of them.
     """
 
     recipe: Annotated[Recipe, tyro.conf.arg(name="")]
@@ -29,6 +30,8 @@ class Train:
     """folder with the data set's files; else the environment variable UNPERTURBED_DATA, else a download"""
     device: str = "auto"
     """auto, cpu, cuda or cuda:1"""
+    together: bool = False
+    """train by all recipes named, side by side on one device; each run's numbers are those it has alone"""
     checkpoint_seconds: float = 60.0
     """seconds between two checkpoints"""
     dry_run: bool = False
@@ -37,34 +40,46 @@ class Train:
 
 def train(arguments: list[str]) -> None:
     """Train by a recipe."""
-    default, rest = recipe_named_first(arguments)
-    command = parse(Train, rest, default=Train(recipe=default), usage="train RECIPE")
+    defaults, rest = recipes_named_first(arguments)
+    commands = [parse(Train, rest, default=Train(recipe=default), usage="train RECIPE") for default in defaults]
+    command = commands[0]
     if command.dry_run:
-        print(recipe_files.dumps(command.recipe), end="")
+        for each in commands:
+            print(recipe_files.dumps(each.recipe), end="")
         return
-    out = command.out or Path("runs") / command.recipe.name
+    runs = {directory_of(each, several=len(commands) > 1): each.recipe for each in commands}
+    if len(commands) > 1 and not command.together:
+        raise ValueError(f"{len(commands)} recipes are named: add --together to train by all of them at a time")
+    if len(runs) < len(commands):
+        raise ValueError("a recipe is named twice, but its runs would share a directory: name each once")
     with watching() as watcher:
-        watcher.title = command.recipe.name
-        train_recipe(
-            command.recipe,
-            out,
+        train_together(
+            runs,
             folder=command.data,
             device=command.device,
-            watcher=watcher,
+            watchers={out: Titled(watcher, recipe.name) for out, recipe in runs.items()},
             checkpoint_seconds=command.checkpoint_seconds,
         )
-    print(f"trained {command.recipe.name} for {command.recipe.steps} steps; next: unperturbed evaluate {out}")
+    for out, recipe in runs.items():
+        print(f"trained {recipe.name} for {recipe.steps} steps; next: unperturbed evaluate {out}")
 
 
-def recipe_named_first(arguments: list[str]) -> tuple[Recipe, list[str]]:
-    """The recipe that the first word names, or the file behind --from, and the other words."""
-    name, rest = leading_word(arguments)
-    if name is not None:
-        return named(name), rest
+def directory_of(command: Train, *, several: bool) -> Path:
+    """Where a run is kept; that of one among several has a directory of its own in the one that is named."""
+    if command.out is not None and not several:
+        return command.out
+    return (command.out or Path("runs")) / command.recipe.name
+
+
+def recipes_named_first(arguments: list[str]) -> tuple[list[Recipe], list[str]]:
+    """The recipes that the first words name, or the one in the file behind --from, and the other words."""
+    names, rest = leading_words(arguments)
+    if names:
+        return [named(name) for name in names], rest
     if len(arguments) > 1 and arguments[0] == "--from":
-        return recipe_files.read(Path(arguments[1])), arguments[2:]
+        return [recipe_files.read(Path(arguments[1]))], arguments[2:]
     if "-h" in arguments or "--help" in arguments:
-        return named(EXAMPLE), arguments
+        return [named(EXAMPLE)], arguments
     raise ValueError(
         "train needs a recipe first: unperturbed train RECIPE, or train --from FILE (see unperturbed list)"
     )

@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Generator, Tensor
 
-from .definition import box_distance, box_grid, box_sample, is_image, lies_between, require_radius
+from .definition import beside, box_distance, box_grid, box_sample, is_image, lies_between, require_radius
 
 LUMA = (0.299, 0.587, 0.114)
 """how much red, green and blue add to the brightness of a pixel"""
@@ -65,7 +65,7 @@ class Blur:
 
     def radius(self, x: Tensor) -> Tensor:
         """The upper bound of the parameter, shape (1,); the lower one is 0."""
-        return x.new_tensor([self.sigma])
+        return beside(x, self.sigma)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +141,7 @@ class Color:
 
     def radius(self, x: Tensor) -> Tensor:
         """The bound of each parameter, shape (4,)."""
-        return x.new_tensor([self.brightness, self.contrast, self.saturation, self.hue])
+        return beside(x, self.brightness, self.contrast, self.saturation, self.hue)
 
 
 def spread(variance: Tensor, size: int) -> Tensor:
@@ -163,7 +163,7 @@ def is_rgb(x: Tensor) -> bool:
 
 def luma(x: Tensor) -> Tensor:
     """How bright each pixel looks, shape (B, 1, H, W)."""
-    return (x * x.new_tensor(LUMA).view(-1, 1, 1)).sum(1, keepdim=True) if is_rgb(x) else x.mean(1, keepdim=True)
+    return (x * beside(x, *LUMA).view(-1, 1, 1)).sum(1, keepdim=True) if is_rgb(x) else x.mean(1, keepdim=True)
 
 
 def turned_hue(chroma: Tensor, angle: Tensor) -> Tensor:

@@ -56,6 +56,11 @@ class Box(Neighborhood, Protocol):
         ...
 
 
+def beside(x: Tensor, *numbers: float) -> Tensor:
+    """These numbers as a vector where x is and of its type, made there: a copy from the host would wait for it."""
+    return torch.cat([x.new_full((1,), number) for number in numbers])
+
+
 def box_sample(x: Tensor, radius: Tensor, rng: Generator) -> Tensor:
     """A point of the box [-radius, radius] for each image, drawn uniformly."""
     unit = torch.rand(len(x), len(radius), generator=rng, device=x.device, dtype=x.dtype)

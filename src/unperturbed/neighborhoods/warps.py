@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from .definition import box_distance, box_grid, box_sample, lies_between, require_radius
+from .definition import beside, box_distance, box_grid, box_sample, lies_between, require_radius
 
 Padding = Literal["zeros", "border", "reflection"]
 
@@ -67,7 +67,7 @@ class Spatial:
 
     def radius(self, x: Tensor) -> Tensor:
         """The bound of each parameter, shape (3,)."""
-        return x.new_tensor([self.rotation, self.translation, self.translation])
+        return beside(x, self.rotation, self.translation, self.translation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ class Affine:
 
     def radius(self, x: Tensor) -> Tensor:
         """The bound of each parameter, shape (5,)."""
-        return x.new_tensor([self.rotation, self.translation, self.translation, self.scale, self.shear])
+        return beside(x, self.rotation, self.translation, self.translation, self.scale, self.shear)
 
 
 Row = tuple[Tensor, Tensor]

@@ -1,0 +1,12 @@
+"""Speed: the same mathematics in the arithmetic, the memory layout and the order of launches that suit a device.
+
+Nothing here knows an equation. A network is run by `Accelerated`, a whole training step is recorded by `Recorded`,
+and an `Engine` says which of it a device gets.
+"""
+
+from .arithmetic import Engine, Precision, engine_for
+from .fusion import fused
+from .network import Accelerated, Hastener
+from .recording import Recorded, stateless
+
+__all__ = ["Accelerated", "Engine", "Hastener", "Precision", "Recorded", "engine_for", "fused", "stateless"]

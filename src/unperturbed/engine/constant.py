@@ -1,0 +1,199 @@
+"""A copy of a network for the time in which its weights stand still: fewer, cheaper operations, the same function."""
+
+import operator
+from collections import Counter
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+from torch.nn.utils import skip_init
+
+from .convolutions import RECTIFIED
+
+Layer = TypeVar("Layer", bound=nn.Module)
+AGREEMENT = 1e-4
+"""by how much of its largest logit the copy may differ from the network, in float32"""
+CHANNELS = 8
+"""what tensor cores want the number of channels to be a multiple of"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Merged:
+    """A convolution of the network, the BatchNorm behind it if any, and the convolution of the copy that is both."""
+
+    convolution: nn.Conv2d
+    norm: nn.BatchNorm2d | None
+    copy: nn.Conv2d
+
+    def refresh(self) -> None:
+        """Take over the weights of the network."""
+        weight, bias = self.convolution.weight, self.convolution.bias
+        if self.norm is not None and self.norm.running_var is not None and self.norm.running_mean is not None:
+            # A still BatchNorm is affine: norm(w x + b) = (scale w) x + scale (b - mean) + shift.
+            scale = (self.norm.running_var + self.norm.eps).rsqrt()
+            scale = scale * self.norm.weight if self.norm.affine else scale
+            weight = weight * scale.view(-1, 1, 1, 1)
+            bias = scale * ((0 if bias is None else bias) - self.norm.running_mean)
+            bias = bias + self.norm.bias if self.norm.affine else bias
+        self.copy.weight[:, : weight.shape[1]].copy_(weight)
+        if self.copy.bias is not None and bias is not None:
+            self.copy.bias.copy_(bias)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """The copy, and where its weights come from."""
+
+    module: nn.Module
+    merged: tuple[Merged, ...]
+    others: tuple[tuple[Tensor, Tensor], ...]
+    """tensors of the copy, and those of the network that they equal"""
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Take over the weights of the network as they are now."""
+        for pair in self.merged:
+            pair.refresh()
+        for mine, its in self.others:
+            mine.copy_(its)
+
+
+def constant(
+    f: nn.Module, images: Tensor, dtype: torch.dtype, layout: torch.memory_format = torch.channels_last
+) -> Constant | None:
+    """The copy of f, its convolutions and dense layers of that type; none where f cannot be rewritten."""
+    modes = [(module, module.training) for module in f.modules()]
+    try:
+        f.eval()
+        module, merged = rewritten(f, for_tensor_cores=dtype == torch.bfloat16)
+        faithful = agree(linked(module, merged, f), f, images)
+    except Exception:  # Tracing runs a stranger's code on stand-ins for tensors, which fails in all ways there are.
+        return None
+    finally:
+        for part, mode in modes:
+            part.training = mode
+    if not faithful:
+        return None
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            layer.to(dtype)
+    lay_out(module, layout)
+    return linked(module, merged, f)
+
+
+def rewritten(f: nn.Module, *, for_tensor_cores: bool) -> tuple[fx.GraphModule, tuple[Merged, ...]]:
+    """A copy of f in which convolutions do the work of the BatchNorms behind them.
+
+    For tensor cores they also do that of sums and ReLUs, and have channels in full eights.
+    """
+    module = deepcopy(fx.symbolic_trace(f)).requires_grad_(False)
+    calls = Counter(node.target for node in module.graph.nodes if node.op == "call_module")
+    merged: list[Merged] = []
+    for node in list(module.graph.nodes):
+        convolution = called(f, node, nn.Conv2d)
+        if convolution is None or calls[node.target] > 1 or not plain(convolution):
+            continue
+        behind = next(iter(node.users)) if len(node.users) == 1 else node
+        norm = called(f, behind, nn.BatchNorm2d)
+        if norm is not None and (norm.running_var is None or calls[behind.target] > 1):
+            norm = None
+        extra = -int(convolution.in_channels) % CHANNELS if for_tensor_cores and convolution.groups == 1 else 0
+        if norm is None and not extra and not (for_tensor_cores and convolution.bias is not None):
+            continue
+        copy = widened(convolution, extra, bias=norm is not None or convolution.bias is not None)
+        module.set_submodule(str(node.target), copy)
+        merged.append(Merged(convolution, norm, copy))
+        if extra:
+            with module.graph.inserting_before(node):
+                node.args = (module.graph.call_function(padded, (node.args[0], extra)),)
+        if norm is not None:
+            behind.replace_all_uses_with(node)
+            module.graph.erase_node(behind)
+        if for_tensor_cores:
+            rectify(module, node, copy)
+    module.delete_all_unused_submodules()
+    module.recompile()
+    return module, tuple(merged)
+
+
+def plain(convolution: nn.Conv2d) -> bool:
+    """Whether a convolution is what it seems: zeros beyond its border, and no hook that makes its weights."""
+    hooks: object = convolution._forward_pre_hooks  # pyright: ignore[reportPrivateUsage]
+    return convolution.padding_mode == "zeros" and isinstance(convolution.weight, nn.Parameter) and not hooks
+
+
+def rectify(module: fx.GraphModule, node: fx.Node, convolution: nn.Conv2d) -> None:
+    """Let a convolution do the work of the ReLU behind it, and of a sum between the two."""
+    simple = convolution.groups == 1 and convolution.dilation == (1, 1) and not isinstance(convolution.padding, str)
+    if convolution.bias is None or not simple or len(node.users) != 1:
+        return
+    done, added = [node], None
+    if next(iter(node.users)).target is operator.add:
+        done.append(next(iter(node.users)))
+        added = next((part for part in done[-1].all_input_nodes if part is not node), None)
+    last = next(iter(done[-1].users)) if len(done[-1].users) == 1 else node
+    if called(module, last, nn.ReLU) is None or (len(done) == 2 and added is None):
+        return
+    graph = module.graph
+    with graph.inserting_before(last):
+        weight, bias = (graph.get_attr(f"{node.target}.{name}") for name in ("weight", "bias"))
+        x, added = (part and graph.call_method("type_as", (part, weight)) for part in (node.args[0], added))
+        shape = (list(convolution.stride), list(convolution.padding))
+        whole = graph.call_function(RECTIFIED, (x, weight, bias, added, *shape))
+    last.replace_all_uses_with(whole)
+    for part in (last, *reversed(done)):
+        graph.erase_node(part)
+
+
+def padded(x: Tensor, extra: int) -> Tensor:
+    """Images with channels of zeros behind their own, channels last in memory also where there was but one."""
+    return F.pad(x, (0, 0, 0, 0, 0, extra)).contiguous(memory_format=torch.channels_last)
+
+
+def lay_out(network: nn.Module, layout: torch.memory_format) -> None:
+    """Lay the weights of convolutions out in memory as their images are."""
+    for weight in network.parameters():
+        if weight.dim() == 4:
+            weight.data = weight.data.contiguous(memory_format=layout)
+
+
+def called(f: nn.Module, node: fx.Node, kind: type[Layer]) -> Layer | None:
+    """The module of just that kind which a node calls; a class derived from it may do anything."""
+    module = f.get_submodule(str(node.target)) if node.op == "call_module" else None
+    return cast(Layer, module) if type(module) is kind else None
+
+
+def widened(convolution: nn.Conv2d, extra: int, *, bias: bool) -> nn.Conv2d:
+    """A convolution like the given one, with weights of 0 for channels that it has in addition."""
+    shape: dict[str, Any] = {
+        name: getattr(convolution, name) for name in ("kernel_size", "stride", "padding", "dilation", "groups")
+    }
+    # Fresh weights would be drawn from the random numbers of the caller.
+    copy = skip_init(nn.Conv2d, convolution.in_channels + extra, convolution.out_channels, bias=bias, **shape)
+    nn.init.zeros_(copy.get_parameter("weight"))
+    return cast(nn.Conv2d, copy.to(convolution.weight).eval().requires_grad_(False))
+
+
+def linked(module: nn.Module, merged: tuple[Merged, ...], f: nn.Module) -> Constant:
+    """The copy with its tensors tied to those of f."""
+    apart = {id(tensor) for pair in merged for tensor in pair.copy.parameters()}
+    mine, its = (
+        {**dict(part.named_parameters(remove_duplicate=False)), **dict(part.named_buffers(remove_duplicate=False))}
+        for part in (module, f)
+    )
+    others = tuple((tensor, its[name].detach()) for name, tensor in mine.items() if id(tensor) not in apart)
+    return Constant(module, merged, others)
+
+
+@torch.no_grad()
+def agree(copy: Constant, f: nn.Module, images: Tensor) -> bool:
+    """Whether the copy answers these images as f does."""
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        copy.refresh()
+        ours, its = copy.module(images), f(images)
+    return ours.shape == its.shape and bool(
+        ((ours - its).abs().max() <= AGREEMENT * its.abs().max().clamp_min(1e-3)).item()
+    )

@@ -1,0 +1,265 @@
+"""One step of the outer minimization, Eq. (11).
+
+All that differs from step to step lies in tensors on the device, which the host only writes: the rows of the batch,
+the rate, the ramp. So the work of a step can be recorded, and a run never waits for the device.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from .averaging import Average, AveragedModel
+from .awp import perturbed_weights, remembering
+from .data import Data, ProportionalBatches, augment
+from .engine import Accelerated, Engine, Hastener, Recorded, fused, stateless
+from .images import Images
+from .inputs import as_float
+from .objectives import SRT, Batch, Objective, Terms, frozen, own_opinion
+from .recipe import SGD
+from .runtime import RandomNumbers, derived_seed
+from .schedules import Ramp
+
+Labeler = Literal["current", "average"] | nn.Module
+"""whose predictions are C(x): those of f, of its average, or of a teacher"""
+
+
+@dataclass(kw_only=True)
+class Step:
+    """What a step needs, and what it leaves: the weights of f, their average, and the sums for the log."""
+
+    f: nn.Module
+    images: Images
+    objective: Objective
+    steps: int
+    batches: ProportionalBatches
+    optimizer: SGD
+    ramp: Ramp
+    augmentation: Data
+    averaging: Average
+    labeler: Labeler
+    weight_perturbation: float
+    microbatch: int | None
+    seed: int
+    engine: Engine
+    device: torch.device
+    say: Callable[[str], None]
+    counts: tuple[int, int] = field(default=(0, 0), init=False)
+    """labeled and unlabeled images of the present batch"""
+
+    def __post_init__(self) -> None:
+        on_gpu = self.device.type == "cuda"
+        self.fast = self.accelerated(self.f)
+        self.hastened = fused(self.objective, Hastener(self.engine, say=self.say))
+        self.average = AveragedModel(self.f, self.averaging.decay) if self.averaging.decay else None
+        self.rows = torch.zeros(self.batches.batch, dtype=torch.int64, device=self.device)
+        self.dials = torch.zeros(4, dtype=torch.float64, device=self.device)
+        """rate, ramp, share of the new weights in the average, number of the step"""
+        self.rate = torch.zeros((), device=self.device)
+        self.sgd = torch.optim.SGD(
+            self.f.parameters(),
+            lr=self.rate if on_gpu else self.optimizer.rate(0.0),
+            momentum=self.optimizer.momentum,
+            weight_decay=self.optimizer.weight_decay,
+            nesterov=self.optimizer.nesterov,
+            fused=on_gpu,
+        )
+        self.random = RandomNumbers(self.device)
+        self.rng = self.random.own
+        self.since_log = torch.zeros(3, device=self.device, dtype=torch.float64)
+        self.first_bad_step = torch.full((2,), self.steps, device=self.device)
+        self.recorded = Recorded(
+            self.work,
+            state=self.state,
+            random=self.random,
+            say=self.say,
+            enabled=self.engine.recorded and self.recordable(),
+        )
+
+    def recordable(self) -> bool:
+        """Whether nothing in the objective can have a memory of its own."""
+        if not stateless(self.objective):
+            self.say("steps are taken one by one, which is slower: the objective is no frozen dataclass all through")
+            return False
+        return True
+
+    def accelerated(self, network: nn.Module) -> nn.Module:
+        """A network on the engine of the run."""
+        if self.engine.plain:
+            return network
+        return Accelerated(network, self.engine, as_float(self.images.labeled[:2]), say=self.say)
+
+    @cached_property
+    def labeling(self) -> nn.Module | None:
+        """The network that labels for f, on the engine; none: f is its own labeler."""
+        labeler = self.average.module if self.average and self.labeler == "average" else self.labeler
+        return self.accelerated(labeler) if isinstance(labeler, nn.Module) else None
+
+    def __call__(self, step: int) -> Terms:
+        """Take that step and return the terms it minimized."""
+        progress = (step + 0.5) / self.steps
+        rate, ramp = self.optimizer.rate(progress), self.ramp(progress)
+        share = 0.0 if self.average is None else self.average.share(step)
+        self.counts = self.batches.counts(step)
+        self.write(self.rows, torch.cat(self.batches.rows(step)))
+        self.write(self.dials, torch.tensor([rate, ramp, share, step], dtype=torch.float64))
+        if self.device.type != "cuda":
+            for group in self.sgd.param_groups:
+                group["lr"] = rate
+        seed = derived_seed(self.seed, "step", step)
+        with self.engine.arithmetic():
+            try:
+                # A replay leaves its terms where the last one left its own.
+                standard, robust = self.recorded(self.counts, seed)
+                return Terms(standard.clone(), robust.clone())
+            except RuntimeError as error:
+                if not out_of_memory(error):
+                    raise
+                self.recorded.forget()
+        raise MemoryError(self.too_large())
+
+    def too_large(self) -> str:
+        """What to do about a batch that does not fit into memory, with the largest of its halves that does."""
+        tried = min(self.batches.batch, self.microbatch or self.batches.batch)
+        refused = f"{tried} images at a time do not fit into the memory of {self.device}"
+        while (tried := tried // 2) and part_count(self.batches, tried) <= fewest_labeled(self.batches):
+            if self.fits(tried):
+                return f"{refused}, {tried} do: add --microbatch {tried}, which adds up to the same batch"
+        return f"{refused}, nor do fewer: lower --batch, or take a smaller network"
+
+    def fits(self, microbatch: int) -> bool:
+        """Whether so many images go through a step; their gradients are thrown away."""
+        self.microbatch = microbatch
+        try:
+            self.gradient(self.hastened, self.parts(self.draw())[:1])
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            return False
+        finally:
+            self.sgd.zero_grad(set_to_none=True)
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+        return True
+
+    def write(self, tensor: Tensor, values: Tensor) -> None:
+        """Put values from the host into a tensor on the device, without waiting for it."""
+        tensor.copy_(values.pin_memory() if tensor.is_cuda else values, non_blocking=True)
+
+    def work(self) -> Terms:
+        """All that the device does in a step."""
+        self.rate.copy_(self.dials[0])
+        self.fast.train()
+        parts = self.parts(self.draw())
+        gradient = self.gradient_at_worse_weights if self.weight_perturbation else self.gradient
+        terms = gradient(self.hastened, parts)
+        self.sgd.step()
+        if self.average is not None:
+            self.average.update(self.f, self.dials[2])
+        self.note(terms)
+        return terms
+
+    def draw(self) -> Batch:
+        """The batch, augmented, with the opinion of a labeler other than f."""
+        labeled, unlabeled = self.rows.split(self.counts)
+        pool = torch.cat([self.images.labeled[labeled], self.images.unlabeled[unlabeled]])
+        pool = as_float(augment(pool, self.rng, crop=self.augmentation.crop, flip=self.augmentation.flip))
+        x, u = pool.split(self.counts)
+        opinion = own_opinion(self.labeling.eval(), pool) if self.labeling is not None else None
+        return Batch(x, self.images.labels[labeled].long(), u, opinion)
+
+    def parts(self, batch: Batch) -> list[Batch]:
+        """The batch in parts of nearly one composition that keep to --microbatch."""
+        count = part_count(self.batches, self.microbatch)
+        if count == 1:
+            return [batch]
+        x, y, u = (tensor.tensor_split(count) for tensor in (batch.x, batch.y, batch.u))
+        # The first pieces are the larger ones; no part gets the larger ones of both.
+        pieces = zip(x, y, reversed(u), strict=True)
+        if batch.opinion is None:
+            return [Batch(x, y, u) for x, y, u in pieces]
+        of_x, of_u = batch.opinion.split(self.counts)
+        opinions = zip(of_x.tensor_split(count), reversed(of_u.tensor_split(count)), strict=True)
+        return [Batch(x, y, u, torch.cat(opinion)) for (x, y, u), opinion in zip(pieces, opinions, strict=True)]
+
+    def gradient(self, objective: Objective, parts: list[Batch]) -> Terms:
+        """The terms of the objective on all parts; their gradient is left at the parameters.
+
+        A part weighs as its labeled images in the first term and as all its images in the second: means of Eq. (9).
+        """
+        self.sgd.zero_grad(set_to_none=True)
+        ramp, found = self.dials[1].float(), list[Terms]()
+        labeled, images = self.counts[0], self.batches.batch
+        for part in parts:
+            terms = objective(self.fast, part, self.rng)
+            if len(parts) > 1:
+                share_of_labeled, share = len(part.x) / labeled, (len(part.x) + len(part.u)) / images
+                terms = Terms(share_of_labeled * terms.standard, share * terms.robust)
+            (terms.standard + ramp * terms.robust).backward()
+            found.append(Terms(terms.standard.detach(), terms.robust.detach()))
+        if len(found) == 1:
+            return found[0]
+        standard, robust = (torch.stack(values).sum() for values in zip(*found, strict=True))
+        return Terms(standard, robust)
+
+    def gradient_at_worse_weights(self, objective: Objective, parts: list[Batch]) -> Terms:
+        """The same at the worst weights nearby, for the same C(x) and the same perturbed images."""
+        if isinstance(objective, SRT) and parts[0].opinion is None:
+            with frozen(self.fast):
+                parts = [part._replace(opinion=own_opinion(self.fast, torch.cat([part.x, part.u]))) for part in parts]
+        remembering_objective, memories = remembering(objective)
+        self.gradient(remembering_objective, parts)
+        for memory in memories:
+            memory.asked = 0
+        with perturbed_weights(self.f, self.weight_perturbation):
+            return self.gradient(remembering_objective, parts)
+
+    def note(self, terms: Terms) -> None:
+        """Keep account of the terms on the device, without waiting for it."""
+        pair = torch.stack([terms.standard, terms.robust])
+        self.since_log += torch.cat([pair, pair.new_ones(1)])
+        bad_now = torch.where(pair.isfinite(), self.steps, self.dials[3].long())
+        self.first_bad_step.copy_(torch.minimum(self.first_bad_step, bad_now))
+
+    def resume(self, optimizer: dict[str, Any]) -> None:
+        """Go on with the momenta of another process, also of one on another kind of device."""
+        self.recorded.forget()
+        self.sgd.load_state_dict(optimizer)
+        for group in self.sgd.param_groups:
+            group["fused"] = self.device.type == "cuda"
+            group["lr"] = self.rate if group["fused"] else float(group["lr"])
+
+    def state(self) -> list[Tensor]:
+        """Every tensor that a step changes."""
+        models = [self.f] if self.average is None else [self.f, self.average.module]
+        momenta = [tensor for values in self.sgd.state.values() for tensor in values.values() if tensor is not None]
+        weights = [tensor for model in models for tensor in (*model.parameters(), *model.buffers())]
+        return [*weights, *momenta, self.since_log, self.first_bad_step]
+
+
+def part_count(batches: ProportionalBatches, microbatch: int | None) -> int:
+    """The number of parts into which a batch is cut."""
+    return 1 if microbatch is None else -(-batches.batch // min(batches.batch, microbatch))
+
+
+def fewest_labeled(batches: ProportionalBatches) -> int:
+    """The number of labeled images that every batch has."""
+    return min(batches.counts(position)[0] for position in range(batches.steps_per_epoch))
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether an error says that memory ran out, on a GPU or on the host."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def require_parts(batches: ProportionalBatches, microbatch: int | None) -> None:
+    """Refuse parts so small that some would have no labeled image."""
+    labeled = fewest_labeled(batches)
+    if (parts := part_count(batches, microbatch)) > labeled:
+        raise ValueError(
+            f"--microbatch {microbatch} cuts a batch of {batches.batch} into {parts} parts, each of which needs a "
+            f"labeled image, but a batch has only {labeled}: use at least {-(-batches.batch // labeled)}"
+        )

@@ -1,0 +1,243 @@
+"""The engine on a GPU: replayed steps equal steps taken, alone or together; fast searches find what slow ones do."""
+
+import gc
+import io
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from unperturbed.attacks import cw_linf, grid, pgd
+from unperturbed.averaging import Average
+from unperturbed.data import Data
+from unperturbed.datasets import load
+from unperturbed.engine import Engine, engine_for
+from unperturbed.evaluation import evaluate
+from unperturbed.images import Images, parts
+from unperturbed.models import DigitsCNN
+from unperturbed.neighborhoods import Linf, Spatial
+from unperturbed.objectives import SRT, TRADES
+from unperturbed.recipe import SGD
+from unperturbed.schedules import Cyclic, Piecewise, Ramp
+from unperturbed.solvers import FGSM, PGD, WorstOfK
+from unperturbed.trainer import Trainer, run_together
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+GPU = torch.device("cuda")
+ASCENT = PGD(around=Linf(eps=0.15), steps=4, step_size=0.05)
+OBJECTIVES = {
+    "ascent": SRT(solver=ASCENT),
+    "single step": SRT(solver=FGSM(around=Linf(eps=0.15))),
+    "turns": SRT(solver=WorstOfK(around=Spatial(rotation=30, translation=1)), forward="together"),
+    "TRADES": TRADES(solver=ASCENT),
+}
+EXTRAS = {
+    "plain": {},
+    "average": {"averaging": Average(decay=0.9), "labeler": "average"},
+    "worse weights": {"weight_perturbation": 0.01},
+    "parts": {"microbatch": 40},
+}
+
+
+def digits() -> Images:
+    return parts(load("digits"), Data(labeled=100, unlabeled=500))
+
+
+def network(dropout: float = 0.3) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        *layers, last = DigitsCNN()((1, 8, 8), 10)
+        return nn.Sequential(*layers, nn.Dropout(dropout), last)
+
+
+def trainer(engine: Engine, f: nn.Module | None = None, **changes: object) -> Trainer:
+    settings: dict[str, object] = {
+        "f": f or network(),
+        "images": digits(),
+        "objective": OBJECTIVES["ascent"],
+        "steps": 20,
+        "batch": 128,
+        "optimizer": SGD(rate=Cyclic(peak=0.05)),
+        "ramp": Ramp(over=0.5),
+        "augmentation": Data(crop=1, flip=True),
+        "device": GPU,
+    }
+    return Trainer(engine=engine, **settings | changes)
+
+
+def state_after(run: Trainer, steps: int) -> list[Tensor]:
+    while run.step < steps:
+        run.advance()
+    return [tensor.detach().clone() for tensor in run.outer.state()]
+
+
+def assert_equal(one: list[Tensor], other: list[Tensor]) -> None:
+    assert len(one) == len(other)
+    for i, (mine, its) in enumerate(zip(one, other, strict=True)):
+        assert torch.equal(mine, its), i
+
+
+def recorded_and_not(engine: Engine, **changes: object) -> tuple[Trainer, Trainer]:
+    """The same run replayed and taken step by step, twenty steps on."""
+    replayed, taken = (trainer(replace(engine, recorded=recorded), **changes) for recorded in (True, False))
+    assert_equal(state_after(replayed, 20), state_after(taken, 20))
+    return replayed, taken
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
+@pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
+def test_a_replayed_run_equals_one_taken_step_by_step_to_the_last_bit(objective, precision):
+    engine = Engine(precision=precision, folded=True)
+    replayed, taken = recorded_and_not(engine, objective=objective)
+    assert len(replayed.outer.recorded.graphs) == 2
+    assert not taken.outer.recorded.graphs
+    assert not replayed.remarks
+
+
+@pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS)
+def test_averages_perturbed_weights_and_parts_are_replayed_too(extra):
+    replayed, _ = recorded_and_not(Engine(precision="bfloat16", folded=True), **extra)
+    assert len(replayed.outer.recorded.graphs) == 2
+    assert not replayed.remarks
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiled_run_is_replayed_to_the_last_bit_and_stays_near_a_plain_one():
+    replayed, _ = recorded_and_not(engine_for(GPU))
+    assert engine_for(GPU) == Engine(precision="bfloat16", folded=True, compiled=True, recorded=True)
+    assert len(replayed.outer.recorded.graphs) == 2
+    assert not replayed.remarks
+    rewritten = str(replayed.outer.fast.copies[0].module.graph)
+    assert rewritten.count("rectified_convolution") == 3
+    assert "norm" not in rewritten
+    gentle = {"optimizer": SGD(rate=Piecewise(rate=0.001, milestones=())), "f": network(dropout=0.0)}
+    full = state_after(trainer(Engine(folded=True, compiled=True, recorded=True), **gentle), 10)
+    plain = state_after(trainer(Engine(), **gentle | {"f": network(dropout=0.0)}), 10)
+    weights = len(list(network().parameters()))
+    for mine, its in zip(full[:weights], plain[:weights], strict=True):
+        torch.testing.assert_close(mine, its, atol=1e-3, rtol=0)
+
+
+class Hesitant(nn.Module):
+    """A network whose course depends on what the device computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Linear(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = self.dense(x.flatten(1))
+        return 2 * logits if logits.mean().item() > 0 else logits
+
+
+class Counting(Hesitant):
+    """A network that counts its calls on the host."""
+
+    calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.dense(x.flatten(1)) * (1 + self.calls % 5)
+
+
+@pytest.mark.parametrize("kind", [Hesitant, Counting])
+def test_what_cannot_be_replayed_is_taken_step_by_step_and_said_once(kind):
+    torch.manual_seed(0)
+    run = trainer(Engine(recorded=True), kind())
+    state_after(run, 20)
+    assert not run.outer.recorded.graphs
+    assert len(run.remarks) == 1
+    assert "taken one by one" in run.remarks[0]
+
+
+def test_a_step_that_breaks_off_while_it_is_recorded_is_taken_as_it_is():
+    class Loud(Hesitant):
+        def forward(self, x: Tensor) -> Tensor:
+            if torch.cuda.is_current_stream_capturing():
+                raise RuntimeError("not while recording")
+            return self.dense(x.flatten(1))
+
+    def run(recorded: bool) -> Trainer:
+        torch.manual_seed(0)
+        return trainer(Engine(recorded=recorded), Loud())
+
+    loud = run(recorded=True)
+    assert_equal(state_after(loud, 20), state_after(run(recorded=False), 20))
+    assert len(loud.remarks) == 1
+    assert "not while recording" in loud.remarks[0]
+
+
+def test_runs_on_streams_of_their_own_equal_runs_alone():
+    engine = Engine(precision="bfloat16", folded=True, recorded=True)
+    together = [trainer(engine, seed=seed) for seed in range(4)]
+    run_together([run.steps_to_take() for run in together], GPU)
+    for seed, run in enumerate(together):
+        alone = trainer(engine, seed=seed)
+        alone.run()
+        assert_equal(list(run.f.state_dict().values()), list(alone.f.state_dict().values()))
+
+
+@pytest.mark.parametrize("stop", [1, 7, 17])
+def test_a_run_resumed_before_or_behind_its_recording_leaves_no_trace(stop):
+    engine = Engine(precision="bfloat16", folded=True, recorded=True)
+    whole = trainer(engine, averaging=Average(decay=0.9))
+    stored = io.BytesIO()
+    state_after(whole, stop)
+    torch.save(whole.state(), stored)
+    final = state_after(whole, 20)
+    stored.seek(0)
+    resumed = trainer(engine, network(dropout=0.3), averaging=Average(decay=0.9))
+    resumed.resume(torch.load(stored, weights_only=True, map_location=GPU))
+    assert_equal(state_after(resumed, 20), final)
+
+
+def test_a_state_from_a_gpu_goes_on_on_the_cpu_and_back():
+    run = trainer(Engine(recorded=True))
+    state_after(run, 12)
+    on_cpu = trainer(Engine(), device=torch.device("cpu"))
+    on_cpu.resume(run.state())
+    on_cpu.advance()
+    back = trainer(Engine(recorded=True))
+    back.resume(on_cpu.state())
+    state_after(back, 20)
+    assert back.outer.recorded.graphs
+
+
+def test_a_fast_search_is_no_weaker_than_one_in_float32():
+    f = network(dropout=0.0)
+    trainer(Engine(), f, steps=200, optimizer=SGD(rate=Cyclic(peak=0.1))).run()
+    data = load("digits")
+    attacks = {
+        "pgd": pgd(eps=0.15, steps=20),
+        "margin": cw_linf(eps=0.15),
+        "grid": grid(Spatial(rotation=30, translation=1)),
+    }
+    reports = {
+        precision: evaluate(f, data.test_images, data.test_labels, attacks, device="cuda", precision=precision)
+        for precision in ("float32", "tf32", "bfloat16")
+    }
+    for precision, report in reports.items():
+        assert {result.precision for result in report.attacks} == {precision}
+        assert torch.equal(report.clean, reports["float32"].clean)
+        for name in attacks:
+            # One image of 400 is a quarter of a point.
+            assert report.accuracy(name) <= reports["float32"].accuracy(name) + 1 / 400
+
+
+def test_a_batch_that_does_not_fit_is_refused_with_one_that_does():
+    class Hungry(Hesitant):
+        def forward(self, x: Tensor) -> Tensor:
+            wide = x.flatten(1).repeat(1, 2**18 // 64)
+            return self.dense(wide.relu().view(len(x), -1, 64).mean(1))
+
+    gc.collect()
+    torch.cuda.empty_cache()
+    allowed = torch.cuda.memory_reserved() + 2**29
+    torch.cuda.set_per_process_memory_fraction(allowed / torch.cuda.get_device_properties(GPU).total_memory)
+    try:
+        run = trainer(Engine(), Hungry(), batch=512)
+        with pytest.raises(MemoryError, match=r"512 images at a time do not fit.* add --microbatch (256|128|64)"):
+            run.advance()
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)

@@ -1,7 +1,7 @@
 """What an evaluation shows an attack, what it believes of its answer, and what it reports."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pytest
@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from unperturbed import evaluation
-from unperturbed.attacks import fgsm, grid, pgd, random
+from unperturbed.attacks import compound, fgsm, grid, pgd, random
 from unperturbed.neighborhoods import L2, Linf, Neighborhood, Spatial
 from unperturbed.report import loads
+from unperturbed.solvers import Grid, WorstOfK
 
 evaluate = partial(evaluation.evaluate, device="cpu")
 TURNS = Spatial(rotation=30.0, translation=1.0)
@@ -90,7 +91,7 @@ def test_an_attack_sees_each_image_once_with_its_prediction_and_the_model_in_eva
     seen, shown, modes = [], [], set()
 
     def spy(f, x, y, rng):
-        assert f is network
+        assert f.f is network
         seen.append(x)
         shown.append(y)
         modes.update(module.training for module in f.modules())
@@ -529,3 +530,74 @@ def test_batches_without_an_image_are_refused(batch, images, labels):
 def test_a_device_that_is_not_there_is_refused_by_naming_those_that_are(images, labels):
     with pytest.raises(ValueError, match="there is no device 'cuda:99' on this machine, which has cpu"):
         evaluate(Threshold(), images, labels, {}, device="cuda:99")
+
+
+class Optimist(nn.Module):
+    """Believes that a bright second pixel turns what `Threshold` says, which it does not."""
+
+    def forward(self, x):
+        logits = Threshold()(x)
+        return torch.where(x[:, 0, 0, 1:2] > 0.9, logits.flip(1), logits)
+
+
+def test_what_a_fast_search_wrongly_believes_to_fool_is_searched_again_in_float32(images, labels, monkeypatch):
+    seen = []
+
+    def touch(f, x, y, rng):
+        """Brightens the second pixel where f falls for it, and else turns everything."""
+        seen.append((type(f).__name__, len(x)))
+        bright = x.clone()
+        bright[:, 0, 0, 1] = 1.0
+        falls = f(bright).argmax(1) != y
+        return torch.where(falls.view(-1, 1, 1, 1), bright, 1 - x)
+
+    images[:, 0, 0, 1] = 0.5
+    f = Threshold()
+    monkeypatch.setattr(evaluation, "on_engine", lambda *arguments: Optimist())
+    report = evaluate(f, images, labels, {"touch": touch})
+    assert seen == [("Optimist", 23), ("Threshold", 23)]
+    assert torch.equal(report["touch"].predicted, 1 - report.clean)
+    seen.clear()
+    assert torch.equal(evaluate(f, images, labels, {"flip": flip})["flip"].predicted, 1 - report.clean)
+    assert torch.equal(
+        evaluate(f, images, labels, {"touch": touch}, precision="float32")["touch"].predicted, 1 - report.clean
+    )
+    assert seen == [("Threshold", 23)]
+
+
+def test_only_images_in_doubt_are_searched_again(images, labels, monkeypatch):
+    sizes = []
+
+    def brighten(f, x, y, rng):
+        sizes.append(len(x))
+        point = x.clone()
+        point[:, 0, 0, 1] = torch.where(x[:, 0, 0, 2] > 0.5, 1.0, 0.0)
+        return point
+
+    monkeypatch.setattr(evaluation, "on_engine", lambda *arguments: Optimist())
+    report = evaluate(Threshold(), images, labels, {"brighten": brighten})
+    assert sizes == [23, int((images[:, 0, 0, 2] > 0.5).sum())]
+    assert torch.equal(report["brighten"].predicted, report.clean)
+
+
+def test_a_report_says_how_it_was_searched_and_is_used_again_for_that_alone(network, pictures, classes):
+    first = evaluate(network, pictures, classes, {"fgsm": fgsm(eps=0.1)})
+    assert first["fgsm"].precision == "float32"
+    assert loads(first.dumps())["fgsm"].precision == "float32"
+    of_old = first.dumps().replace('"precision": "float32",', "")
+    assert loads(of_old)["fgsm"].precision == "float32"
+    fast = replace(first, attacks=(replace(first.attacks[0], precision="bfloat16", seconds=7.0),))
+    assert "searched in bfloat16" in fast.table().replace("\n", " ")
+    again = evaluate(network, pictures, classes, {"fgsm": fgsm(eps=0.1)}, previous=fast)
+    assert again["fgsm"].precision == "float32"
+    assert again["fgsm"].seconds != 7.0
+
+
+def test_a_gpu_tries_more_points_of_a_search_at_once(monkeypatch):
+    gpu, both = torch.device("cuda"), compound(Grid(), WorstOfK())
+    for attack in (grid(), random(), both):
+        assert evaluation.roomy(attack, torch.device("cpu")) is attack
+    assert evaluation.roomy(grid(), gpu).solver.at_once == evaluation.AT_ONCE_ON_A_GPU
+    assert [stage.at_once for stage in evaluation.roomy(both, gpu).solver.stages] == [evaluation.AT_ONCE_ON_A_GPU] * 2
+    assert evaluation.roomy(pgd(), gpu) == pgd()
+    assert evaluation.roomy(flip, gpu) is flip

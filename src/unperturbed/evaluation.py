@@ -2,14 +2,16 @@
 
 import hashlib
 import time
+import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Protocol
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from .attacks import Attack, Bounded, MinimumNorm
+from .engine import Accelerated, Engine, Precision, engine_for
 from .inputs import as_float, check_images, check_labels, output_classes
 from .objectives import frozen
 from .report import AttackResult, Report
@@ -18,6 +20,10 @@ from .solvers import require_count
 
 ROUNDING = 1e-6
 """how far outside [0, 1] a pixel may lie through rounding alone"""
+AT_ONCE_ON_A_GPU = 8192
+"""points of a search that a GPU tries at once"""
+WORTH_COMPILING = 2000
+"""images to attack from which on compiling the network, which takes some tens of seconds, pays"""
 
 
 class AttackWatcher(Protocol):
@@ -37,6 +43,7 @@ def evaluate(
     batch: int = 500,
     seed: int = 0,
     device: str = "auto",
+    precision: Precision = "auto",
     watcher: AttackWatcher | None = None,
     recipe: object = None,
     previous: Report | None = None,
@@ -45,8 +52,9 @@ def evaluate(
     """Attack f on these images, uint8 or float in [0, 1], and report the predictions before and after.
 
     An attack sees each image with C(x) as its label. For a correctly classified image that is y; for any other
-    nothing is left to win for R_adv, but R_rob, Eq. (4), is defined on it too. The report is saved after each
-    attack; what a previous report holds for the same model, images and settings is not computed again.
+    nothing is left to win for R_adv, but R_rob, Eq. (4), is defined on it too. Attacks search with the precision
+    asked for; predictions, before and after, are float32. The report is saved after each attack; what a previous
+    report holds for the same model, images and settings is not computed again.
     """
     require_count("batch", batch)
     where = pick_device(device)
@@ -56,7 +64,9 @@ def evaluate(
     check_images(as_float(images))
     classes = output_classes(f, as_float(images[:2]).to(where))
     check_labels(labels, len(images), classes)
-    with frozen(f):
+    engine = searching_engine(where, precision, len(images))
+    searched = f if engine.plain else on_engine(f, engine, as_float(images[:2]).to(where), batch)
+    with frozen(f), Engine().arithmetic():
         report = Report(
             labels=labels.cpu().long(),
             clean=predictions(f, images, batch, where),
@@ -69,16 +79,59 @@ def evaluate(
         if previous is not None and previous.subject == report.subject:
             report = replace(report, attacks=previous.attacks)
         for name, attack in attacks.items():
-            if any((done.name, done.settings) == (name, repr(attack)) for done in report.attacks):
+            key = (name, repr(attack), engine.precision)
+            if any((done.name, done.settings, done.precision) == key for done in report.attacks):
                 continue
             result = run_attack(
-                f, images, report.clean, name, attack, batch=batch, seed=seed, device=where, watcher=watcher
+                Defender(f=f, searched=searched, engine=engine, device=where),
+                images,
+                report.clean,
+                name,
+                attack,
+                batch=batch,
+                seed=seed,
+                watcher=watcher,
             )
             others = tuple(done for done in report.attacks if done.name != name)
             report = replace(report, attacks=(*others, result))
             if save is not None:
                 save(report)
     return report
+
+
+def searching_engine(device: torch.device, precision: Precision, images: int) -> Engine:
+    """How attacks compute: as it pays, with float32 asked for by name just as the network is written."""
+    if precision == "float32":
+        return Engine()
+    engine = engine_for(device, precision, warn)
+    return replace(engine, compiled=engine.compiled and images >= WORTH_COMPILING)
+
+
+def on_engine(f: nn.Module, engine: Engine, images: Tensor, batch: int) -> nn.Module:
+    """F as attacks see it; they ask for whole batches, for a good share of one, or for as many points as fit."""
+    sizes = (batch, AT_ONCE_ON_A_GPU) if engine.compiled else ()
+    return Accelerated(f, engine, images, say=warn, filled_up_to=sizes)
+
+
+def roomy(part: Any, device: torch.device) -> Any:
+    """The same attack, trying as many points of a search at once as a GPU is filled by."""
+    if device.type != "cuda" or not is_dataclass(part) or isinstance(part, type):
+        return part
+    changes: dict[str, Any] = {}
+    for slot in fields(part):
+        value = getattr(part, slot.name)
+        if slot.name == "at_once":
+            changes[slot.name] = max(value, AT_ONCE_ON_A_GPU)
+        elif slot.name == "solver":
+            changes[slot.name] = roomy(value, device)
+        elif slot.name in ("stages", "solvers"):
+            changes[slot.name] = tuple(roomy(one, device) for one in value)
+    return replace(part, **changes)
+
+
+def warn(sentence: str) -> None:
+    """Say what differs from what was asked for."""
+    warnings.warn(sentence, stacklevel=2)
 
 
 def fingerprint(f: nn.Module, images: Tensor, labels: Tensor, seed: int, batch: int) -> str:
@@ -95,8 +148,45 @@ def predictions(f: nn.Module, images: Tensor, batch: int, device: torch.device) 
     return torch.cat([f(as_float(part.to(device))).argmax(1).cpu() for part in images.split(batch)])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defender:
+    """A classifier, and the network that attacks see in its place: f on an engine, equal to it up to rounding."""
+
+    f: nn.Module
+    searched: nn.Module
+    engine: Engine
+    device: torch.device
+
+    def attacked(self, attack: Attack, x: Tensor, y: Tensor, rng: Generator, again: Generator) -> Tensor:
+        """What the attack found; images it believes to have fooled, wrongly, are attacked once more in float32."""
+        found = self.searching(self.searched, attack, x, y, rng, self.engine)
+        if self.searched is self.f:
+            return found
+        with torch.no_grad():
+            point = found.nan_to_num().to(x)
+            with self.engine.arithmetic():
+                believed = self.searched(point).argmax(1) != y
+            doubtful = (believed & (self.f(point).argmax(1) == y)).nonzero().squeeze(1)
+        if len(doubtful) == 0:
+            return found
+        better = self.searching(self.f, attack, x[doubtful], y[doubtful], again, Engine())
+        with torch.no_grad():
+            fooling = self.f(better.nan_to_num().to(x)).argmax(1) != y[doubtful]
+        found = found.clone()
+        found[doubtful[fooling]] = better[fooling].to(found)
+        return found
+
+    def searching(self, f: nn.Module, attack: Attack, x: Tensor, y: Tensor, rng: Generator, engine: Engine) -> Tensor:
+        """The attack on f, which gets copies and a mode of its own: it must not move what it is measured against."""
+        with frozen(f), engine.arithmetic():
+            found = roomy(attack, self.device)(f, x.clone(), y.clone(), rng)
+        if found.shape != x.shape:
+            raise ValueError(f"an attack must return images of shape {tuple(x.shape)}, got {tuple(found.shape)}")
+        return found
+
+
 def run_attack(
-    f: nn.Module,
+    defender: Defender,
     images: Tensor,
     clean: Tensor,
     name: str,
@@ -104,22 +194,20 @@ def run_attack(
     *,
     batch: int,
     seed: int,
-    device: torch.device,
     watcher: AttackWatcher | None,
 ) -> AttackResult:
     """What the attack made of f's predictions; its random numbers depend on seed, name and place alone."""
-    started = time.perf_counter()
+    started, device = time.perf_counter(), defender.device
     after = clean.clone()
     rejected, sizes = 0, list[Tensor]()
     for start in range(0, len(images), batch):
         part = slice(start, start + batch)
         x, y = as_float(images[part].to(device)), clean[part].to(device)
-        # Copies and a mode of its own: an attack must not move what it is measured against.
-        with frozen(f):
-            perturbed = attack(f, x.clone(), y.clone(), generator(device, seed, name, start))
+        generators = generator(device, seed, name, start), generator(device, seed, name, start, "again")
+        perturbed = defender.attacked(attack, x, y, *generators)
         valid = checked(attack, x, perturbed)
         with torch.no_grad():
-            predicted = f(perturbed.nan_to_num().to(x)).argmax(1)
+            predicted = defender.f(perturbed.nan_to_num().to(x)).argmax(1)
         after[part] = torch.where(valid, predicted, y).cpu()
         if isinstance(attack, MinimumNorm):
             sizes.append(torch.where(predicted != y, attack.size(x, perturbed).to(x), torch.inf).cpu())
@@ -135,6 +223,7 @@ def run_attack(
         settings=repr(attack),
         predicted=after,
         rejected=rejected,
+        precision=defender.engine.precision,
         median_size=torch.cat(sizes).median().item() if sizes else None,
         seconds=time.perf_counter() - started,
     )
@@ -142,8 +231,6 @@ def run_attack(
 
 def checked(attack: Attack, x: Tensor, perturbed: Tensor) -> Tensor:
     """Which returned points are images in [0, 1], made of numbers, and inside the budget the attack states."""
-    if perturbed.shape != x.shape:
-        raise ValueError(f"an attack must return images of shape {tuple(x.shape)}, got {tuple(perturbed.shape)}")
     values = perturbed.flatten(1)
     valid = values.isfinite().all(1) & (values.amin(1) >= -ROUNDING) & (values.amax(1) <= 1 + ROUNDING)
     return valid & attack.within.contains(x, perturbed) if isinstance(attack, Bounded) else valid

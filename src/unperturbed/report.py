@@ -32,6 +32,8 @@ class AttackResult:
     """C(x') of each image, or C(x) where the attack returned no valid point"""
     rejected: int
     """points outside the budget, outside [0, 1] or no numbers: they do not count; 0 for minimum-norm attacks"""
+    precision: str = "float32"
+    """arithmetic of the search; whether what it found fools f is decided in float32 always"""
     median_size: float | None = None
     """of a minimum-norm attack: the median of the smallest changes that fooled f, infinite where most images stood"""
     seconds: float
@@ -108,6 +110,7 @@ class Report:
                     "robust_risk": self.risks_by_image(result)[1].double().mean().item(),
                     "adversarial_risk": self.risks_by_image(result)[2].double().mean().item(),
                     "rejected": result.rejected,
+                    "precision": result.precision,
                     "median_size": finite_or_none(result.median_size),
                     "seconds": round(result.seconds, 3),
                 }
@@ -126,6 +129,7 @@ class Report:
         for row in summary["attacks"]:
             risks = (f"{row['robust_risk']:.4f}", f"{row['adversarial_risk']:.4f}")
             note = f" ({row['rejected']} points rejected)" if row["rejected"] else ""
+            note += f", searched in {row['precision']}" if row["precision"] != "float32" else ""
             note += f", median {row['median_size']:.3g}" if row["median_size"] is not None else ""
             table.add_row(row["name"], *percent(row), *risks, f"{row['seconds']:.1f}", row["budget"] + note)
         if len(self.attacks) > 1:
@@ -170,6 +174,7 @@ def loads(text: str, source: str = "the report") -> Report:
                 settings=typed(row, "settings", str),
                 predicted=unpacked(samples["attacked"][row["name"]]),
                 rejected=typed(row, "rejected", int),
+                precision=typed({"precision": "float32", **row}, "precision", str),
                 median_size=typed(row, "median_size", float) if row["median_size"] is not None else None,
                 seconds=typed(row, "seconds", float),
             )

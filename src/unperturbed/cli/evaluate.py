@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from .. import recipe as recipe_files
 from .. import report as reports
 from ..datasets import load
+from ..engine import Precision
 from ..evaluation import evaluate as evaluate_model
 from ..neighborhoods import Linf, Spatial
 from ..progress import Bars, Lines, watching
@@ -50,6 +51,8 @@ class Evaluate:
     """folder with the data set's files"""
     device: str = "auto"
     """auto, cpu, cuda or cuda:1"""
+    precision: Precision = "auto"
+    """arithmetic of the search: bfloat16, tf32 or float32; what it finds is checked in float32 always"""
     json: bool = False
     """print the report as JSON"""
 
@@ -80,6 +83,7 @@ def evaluate(arguments: list[str]) -> None:
             batch=command.batch,
             seed=command.seed,
             device=command.device,
+            precision=command.precision,
             watcher=watcher,
             recipe=recipe_files.plain(recipe),
             previous=reports.read(run.report) if run.report.exists() else None,

@@ -11,7 +11,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from ..attacks import Attack, Searched, pgd
-from ..evaluation import AttackWatcher, run_attack
+from ..engine import Engine
+from ..evaluation import AttackWatcher, Defender, run_attack
 from ..losses import Against, PerImageLoss, cross_entropy
 from ..neighborhoods import L2, Linf, Spatial
 from ..runtime import generator
@@ -121,14 +122,13 @@ class Subject:
         if len(rows) == 0:
             return rows
         result = run_attack(
-            self.f,
+            Defender(f=self.f, searched=self.f, engine=Engine(), device=self.device),
             self.x[rows],
             self.y[rows].cpu(),
             name,
             attack,
             batch=BATCH,
             seed=self.seed,
-            device=self.device,
             watcher=self.watcher,
         )
         return rows[result.predicted.to(self.device) == self.y[rows]]

@@ -64,3 +64,21 @@ def test_the_page_of_defenses_shows_what_was_measured(monkeypatch):
     claims = page.split("## What it shows")[1]
     for figure in re.findall(r"(?<![\w.])\d\d\.\d(?![\d.])", claims):
         assert figure in means, figure
+
+
+def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    import cpu
+    import training
+
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    whole, rectified, on_cpu = (
+        json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("training-speed", "training-speed-rectified", "cpu-speed")
+    )
+    assert training.markdown(whole) in page
+    assert training.markdown(rectified) in page
+    assert cpu.markdown(on_cpu) in page
+    assert f"reached {whole['matmul_peak_tflops']:.0f} TFLOP/s" in page
+    assert f"and {rectified['matmul_peak_tflops']:.0f} in the second" in page
+    assert f"side by side took {rectified['four_small_runs']['ratio']:.2f} times as long" in page

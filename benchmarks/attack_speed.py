@@ -1,0 +1,172 @@
+"""Attacks on a GPU: ours beside foolbox and pyautoattack, and fast searches beside those in float32, in one run.
+
+    python benchmarks/attack_speed.py --data FOLDER --models FOLDER --out results/attack-speed.json
+
+MODELS is the folder that benchmarks/quality.py filled with two networks trained by fast SRT; a spatially robust one
+is trained here and kept beside them. A point counts if the network misclassifies it in float32, whoever made it.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import tyro
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from unperturbed.attacks import Attack, AutoAttack, cw_linf, grid, pgd
+from unperturbed.attacks.libraries import library
+from unperturbed.datasets import Dataset, load
+from unperturbed.engine import Engine, Precision
+from unperturbed.evaluation import evaluate
+from unperturbed.images import parts
+from unperturbed.models import ResNet, ResNet18
+from unperturbed.recipes import named
+from unperturbed.runtime import provenance
+from unperturbed.schedules import Cyclic
+from unperturbed.trainer import Trainer
+from unperturbed.training import fresh_model
+
+GPU = torch.device("cuda")
+EPS = 0.031
+NETWORKS = {"fast SRT, engine": "engine", "fast SRT, plain": "plain", "spatial SRT": "spatial"}
+"""names in the report, and of the files"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What is measured."""
+
+    data: Path | None = None
+    """folder with CIFAR-10"""
+    models: Path = Path("runs/quality")
+    """folder with the trained networks"""
+    out: Path = Path("results/attack-speed.json")
+    """file for the numbers"""
+    images: int = 1000
+    """that AutoAttack, foolbox's grid and the comparisons of precision see"""
+    spatial_steps: int = 6000
+    """of training the spatially robust network"""
+    only: tuple[str, ...] = ()
+    """some of grid, autoattack, agreement; all if none are given"""
+
+
+def networks(options: Options, dataset: Dataset) -> dict[str, nn.Module]:
+    """The trained networks that there are, the spatially robust one trained if it is missing."""
+    file = options.models / "spatial.safetensors"
+    if not file.exists():
+        recipe = named("cifar10-spatial-srt")
+        recipe = replace(recipe, optimizer=replace(recipe.optimizer, rate=Cyclic(peak=0.1)))
+        run = Trainer(
+            f=fresh_model(recipe, dataset),
+            images=parts(dataset, recipe.data),
+            objective=recipe.objective,
+            steps=options.spatial_steps,
+            batch=recipe.batch,
+            optimizer=recipe.optimizer,
+            augmentation=recipe.data,
+            log_every=1000,
+            device=GPU,
+        )
+        run.run(write_log=print)
+        save_file({key: value.cpu().contiguous() for key, value in run.f.state_dict().items()}, file)
+    found: dict[str, nn.Module] = {}
+    for name, stem in NETWORKS.items():
+        if (options.models / f"{stem}.safetensors").exists():
+            found[name] = (ResNet() if stem == "spatial" else ResNet18())((3, 32, 32), 10)
+            found[name].load_state_dict(load_file(options.models / f"{stem}.safetensors"))
+    return {name: f.to(GPU).eval().requires_grad_(False) for name, f in found.items()}
+
+
+def ours(f: nn.Module, x: Tensor, y: Tensor, attack: Attack, precision: Precision = "auto") -> dict[str, Any]:
+    """What an attack of ours leaves standing, and its seconds, compiling included."""
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    report = evaluate(f, x, y, {"attack": attack}, device="cuda", precision=precision)
+    return {"seconds": time.perf_counter() - started, "accuracy": 100 * report.accuracy("attack"), "images": len(x)}
+
+
+@torch.no_grad()
+def theirs(f: nn.Module, x: Tensor, y: Tensor, run: Callable[[Tensor, Tensor], Tensor]) -> dict[str, Any]:
+    """The same of a peer, run as it comes on the images that f gets right."""
+    x, y = x.to(GPU).float() / 255, y.to(GPU)
+    right = f(x).argmax(1) == y
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    found = run(x[right], y[right])
+    torch.cuda.synchronize()
+    seconds = time.perf_counter() - started
+    with Engine().arithmetic():
+        standing = (f(found).argmax(1) == y[right]).sum().item()
+    return {"seconds": seconds, "accuracy": 100 * standing / len(x), "images": len(x)}
+
+
+def grid_search(f: nn.Module, dataset: Dataset, images: int) -> dict[str, Any]:
+    """GridAdv with 775 transforms: ours on all test images, foolbox's on some."""
+    foolbox = library("foolbox", "the benchmark")
+    attack = foolbox.attacks.SpatialAttack(num_rotations=31)
+    x, y = dataset.test_images, dataset.test_labels
+    wrapped = foolbox.PyTorchModel(f, bounds=(0, 1), device=GPU)
+    peer = theirs(f, x[:images], y[:images], lambda x, y: attack.run(wrapped, x, y))
+    whole, part = ours(f, x, y, grid()), ours(f, x[:images], y[:images], grid())
+    pace = peer["seconds"] / peer["images"] / (whole["seconds"] / whole["images"])
+    return {"ours, all images": whole, "ours, the same images": part, "foolbox": peer, "times faster an image": pace}
+
+
+def auto_attack(f: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any]:
+    """AutoAttack's standard parts."""
+    pyautoattack = library("pyautoattack", "the benchmark")
+
+    def run(x: Tensor, y: Tensor) -> Tensor:
+        with torch.enable_grad():
+            attack = pyautoattack.AutoAttack(f, eps=EPS, seed=0, device=GPU)
+            return attack.run_standard_evaluation(x, y)[0]
+
+    peer, own = theirs(f, x, y, run), ours(f, x, y, AutoAttack(eps=EPS))
+    return {"ours": own, "pyautoattack": peer, "times faster": peer["seconds"] / own["seconds"]}
+
+
+def agreement(f: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any]:
+    """Each attack in bfloat16 and in float32."""
+    attacks = {
+        "PGD-20": pgd(eps=EPS, steps=20, step_size=0.003),
+        "margin PGD-30": cw_linf(eps=EPS),
+        "GridAdv": grid(),
+        "AutoAttack": AutoAttack(eps=EPS),
+    }
+    precisions: tuple[Precision, ...] = ("bfloat16", "float32")
+    return {
+        name: {precision: ours(f, x, y, attack, precision) for precision in precisions}
+        for name, attack in attacks.items()
+    }
+
+
+def main(options: Options) -> None:
+    """Measure, print and write JSON."""
+    dataset = load("cifar10", options.data)
+    found = networks(options, dataset)
+    x, y = dataset.test_images[: options.images], dataset.test_labels[: options.images]
+    result: dict[str, Any] = {"provenance": provenance(GPU), "agreement": {}}
+    wanted = options.only or ("grid", "autoattack", "agreement")
+
+    def keep(name: str, value: Any) -> None:
+        print(name, json.dumps(value), flush=True)
+        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+    if "grid" in wanted:
+        result["grid"] = grid_search(found["spatial SRT"], dataset, options.images)
+        keep("grid", result["grid"])
+    if "autoattack" in wanted:
+        result["autoattack"] = auto_attack(found["fast SRT, engine"], x, y)
+        keep("autoattack", result["autoattack"])
+    for name, f in found.items() if "agreement" in wanted else ():
+        result["agreement"][name] = agreement(f, x, y)
+        keep(name, result["agreement"][name])
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options))

@@ -1,0 +1,114 @@
+"""What speed costs in accuracy: fast SRT on CIFAR-10 on the engine and run plainly, same recipe, same seed.
+
+    python benchmarks/quality.py --data FOLDER --out results/quality.json --models FOLDER
+
+ResNet-18, 10,000 labels and 40,000 unlabeled images, 30 epochs; attacked by PGD-20 with steps of 0.003 in the Linf
+ball of radius 0.031 on all 10,000 test images, in float32. The models are kept for benchmarks/attack_speed.py.
+"""
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import tyro
+from safetensors.torch import save_file
+
+from unperturbed import recipe as recipes
+from unperturbed.attacks import pgd
+from unperturbed.data import Data
+from unperturbed.datasets import load
+from unperturbed.engine import Engine
+from unperturbed.evaluation import evaluate
+from unperturbed.images import parts
+from unperturbed.models import ResNet18
+from unperturbed.neighborhoods import Linf
+from unperturbed.objectives import SRT
+from unperturbed.recipe import SGD, Recipe
+from unperturbed.runtime import provenance
+from unperturbed.schedules import Cyclic, Ramp
+from unperturbed.solvers import FGSM
+from unperturbed.trainer import Trainer
+from unperturbed.training import fresh_model
+
+RECIPE = Recipe(
+    name="cifar10-resnet18-fast-srt",
+    data=Data(name="cifar10", labeled=10_000, crop=4, flip=True),
+    model=ResNet18(),
+    objective=SRT(solver=FGSM(around=Linf(eps=0.031))),
+    steps=30 * 50_000 // 512,
+    batch=512,
+    optimizer=SGD(rate=Cyclic(peak=0.2)),
+    ramp=Ramp(over=0.8),
+)
+ENGINES = {"engine, bfloat16": None, "plain, TF32 convolutions": Engine(precision="tf32")}
+"""None: what the device gets by itself"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Which runs."""
+
+    data: Path | None = None
+    """folder with CIFAR-10"""
+    out: Path = Path("results/quality.json")
+    """file for the numbers; runs that it holds are kept"""
+    models: Path | None = None
+    """folder for the trained weights"""
+    only: tuple[str, ...] = ()
+    """words in the names of runs"""
+    steps: int = RECIPE.steps
+    """of training; fewer to try it out"""
+
+
+def main(options: Options) -> None:
+    """Train, attack, print and write JSON."""
+    device = torch.device("cuda")
+    dataset = load("cifar10", options.data)
+    rows = json.loads(options.out.read_text(encoding="utf-8"))["runs"] if options.out.exists() else []
+    for name, engine in ENGINES.items():
+        if options.only and not any(word in name for word in options.only):
+            continue
+        started = time.perf_counter()
+        run = Trainer(
+            f=fresh_model(RECIPE, dataset),
+            images=parts(dataset, RECIPE.data),
+            objective=RECIPE.objective,
+            steps=options.steps,
+            batch=RECIPE.batch,
+            optimizer=RECIPE.optimizer,
+            ramp=RECIPE.ramp,
+            augmentation=RECIPE.data,
+            seed=RECIPE.seed,
+            log_every=500,
+            device=device,
+            engine=engine,
+        )
+        speeds: list[float] = []
+        run.run(write_log=lambda record, speeds=speeds: speeds.append(record["images_per_second"]))
+        seconds = time.perf_counter() - started
+        attack = {"pgd-20": pgd(eps=0.031, steps=20, step_size=0.003)}
+        report = evaluate(run.f, dataset.test_images, dataset.test_labels, attack, device="cuda", precision="float32")
+        rows = [row for row in rows if row["run"] != name] + [
+            {
+                "run": name,
+                "clean": 100 * report.accuracy(),
+                "pgd-20": 100 * report.accuracy("pgd-20"),
+                "seconds": seconds,
+                "images_per_second": max(speeds),
+                "steps": options.steps,
+                "said": run.remarks,
+                "provenance": provenance(device),
+            }
+        ]
+        print(rows[-1], flush=True)
+        result = {"recipe": recipes.plain(RECIPE), "runs": rows}
+        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        if options.models is not None:
+            weights = {key: value.cpu().contiguous() for key, value in run.f.state_dict().items()}
+            save_file(weights, options.models / f"{name.split(',')[0]}.safetensors")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options))

@@ -1,7 +1,9 @@
 """Whole data sets: built in, read from files, downloaded, or your own arrays."""
 
+import gzip
 import os
 import tarfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -15,6 +17,8 @@ from torch import Tensor
 
 from .formats import LABELED_PARTS, Parts, read_cifar, read_mnist, read_own_arrays
 from .inputs import check_labels
+from .npz import most_expanded, read_bounded
+from .printing import printable, quoted
 
 FOLDER_VARIABLE = "UNPERTURBED_DATA"
 
@@ -39,14 +43,15 @@ class Dataset:
     """uint8 (M, C, H, W), images that never had a label; M may be 0"""
 
     def __post_init__(self) -> None:
+        name = printable(self.name)
         if not self.train_images.numel() or not self.test_images.numel():
-            raise ValueError(f"{self.name} has no training or no test images: it needs some of both")
+            raise ValueError(f"{name} has no training or no test images: it needs some of both")
         every = (self.train_images, self.test_images, self.unlabeled_images)
         if len(shapes := {tuple(images.shape[1:]) for images in every}) > 1:
-            raise ValueError(f"{self.name} has images of the shapes {sorted(shapes)}: make them all the same")
+            raise ValueError(f"{name} has images of the shapes {sorted(shapes)}: make them all the same")
         count = len(self.classes)
-        check_labels(self.train_labels, len(self.train_images), count, f"{self.name}: train_labels")
-        check_labels(self.test_labels, len(self.test_images), count, f"{self.name}: test_labels")
+        check_labels(self.train_labels, len(self.train_images), count, f"{name}: train_labels")
+        check_labels(self.test_labels, len(self.test_images), count, f"{name}: test_labels")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +95,7 @@ def load(name: str, folder: Path | None = None) -> Dataset:
 def _unknown(name: str) -> str:
     nearest = get_close_matches(name.lower(), NAMES, n=1)
     guess = f"did you mean {nearest[0]!r}? " if nearest else ""
-    return f"unknown data set {name!r}: {guess}choose one of {', '.join(NAMES)} or the path of an .npz file"
+    return f"unknown data set {quoted(name)}: {guess}choose one of {', '.join(NAMES)} or the path of an .npz file"
 
 
 def _digits(test: int = 400) -> Parts:
@@ -111,14 +116,14 @@ def _files(name: str, folder: Path | None) -> list[Path]:
     chosen = folder or os.environ.get(FOLDER_VARIABLE)
     folder = Path(chosen).expanduser() if chosen else _downloaded(name, source)
     if not folder.exists():
-        raise FileNotFoundError(f"the data folder {folder} does not exist: create it or name another one")
+        raise FileNotFoundError(f"the data folder {printable(folder)} does not exist: create it or name another one")
     if not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is not a folder: name the folder that the data files lie in")
+        raise NotADirectoryError(f"{printable(folder)} is not a folder: name the folder that the data files lie in")
     places = [folder / place for place in source.places]
     found = next(filter(None, (_present(place, source) for place in places)), {})
     if missing := [file for file in source.files if file not in found]:
         raise FileNotFoundError(
-            f"{name} lacks {', '.join(missing)} in {' or '.join(map(str, places))}: put the files there, or name "
+            f"{name} lacks {', '.join(missing)} in {' or '.join(map(printable, places))}: put them there, or name "
             f"no folder by --data or {FOLDER_VARIABLE} to have them downloaded from {source.url}"
         )
     return [found[file] for file in source.files]
@@ -153,17 +158,37 @@ def _downloaded(name: str, source: Source) -> Path:
 
 
 def _unpack(archive: Path, names: Sequence[str]) -> None:
-    """Copy the named files out of an archive to where it lies, unless they are there."""
+    """Copy the named files out of an archive to where it lies, unless they are there; all of them or none."""
     if all(archive.with_name(name).exists() for name in names):
         return
-    with tarfile.open(archive) as members:
-        for member in members:
-            path = archive.with_name(Path(member.name).name)
-            if path.name in names and (contents := members.extractfile(member)):
-                # A copy that is cut short must not bear the name of a whole one.
-                unfinished = path.with_suffix(".part")
-                unfinished.write_bytes(contents.read())
-                unfinished.replace(path)
+    # A copy that is cut short must not bear the name of a whole one.
+    unfinished = {name: archive.with_name(f"{name}.part") for name in names}
+    try:
+        with tarfile.open(archive) as members:
+            for name in _copied(members, archive, unfinished):
+                unfinished[name].replace(archive.with_name(name))
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{printable(archive)} is cut off or not an archive: fetch it again") from error
+    finally:
+        for path in unfinished.values():
+            path.unlink(missing_ok=True)
+
+
+def _copied(members: tarfile.TarFile, archive: Path, paths: Mapping[str, Path]) -> set[str]:
+    """Names of the files that were copied to their paths: plain ones only, wherever the archive says they belong."""
+    left, copied = most_expanded(archive.stat().st_size), set[str]()
+    for member in members:
+        name = Path(member.name).name
+        if name not in paths or not member.isreg() or (contents := members.extractfile(member)) is None:
+            continue
+        left -= member.size
+        if left < 0 or name in copied:
+            fault = "expands to too much" if left < 0 else f"holds {name} twice"
+            raise ValueError(f"{printable(archive)} {fault}: fetch it again")
+        copied.add(name)
+        paths[name].unlink(missing_ok=True)
+        paths[name].write_bytes(read_bounded(contents.read, member.size))
+    return copied
 
 
 TEN_DIGITS = tuple("0123456789")

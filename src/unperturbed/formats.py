@@ -3,21 +3,22 @@
 import gzip
 import math
 import struct
-import zipfile
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-Array = np.ndarray[Any, Any]
+from .npz import Array, most_expanded, plain_arrays, read_bounded
+from .printing import printable
+
 Parts = dict[str, Tensor]
 
 CIFAR_SHAPE = (3, 32, 32)
 LARGEST_IDX = 2**30  # a header that promises more bytes than this is damaged
+LARGEST_LABEL = 2**63 - 1
 LABELED_PARTS = ("train_images", "train_labels", "test_images", "test_labels")
 
 
@@ -31,18 +32,20 @@ def read_mnist(files: Sequence[Path]) -> Parts:
 
 def _read_idx(path: Path, dimensions: int) -> Tensor:
     """The array in an IDX file of unsigned bytes, plain or gzipped."""
-    header_size = 4 + 4 * dimensions
+    header_size, size, compressed = 4 + 4 * dimensions, path.stat().st_size, path.suffix == ".gz"
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+        with gzip.open(path) if compressed else path.open("rb") as stream:
             shape = _idx_shape(path, stream.read(header_size), dimensions)
+            expected = header_size + math.prod(shape)
+            most = most_expanded(size) if compressed else size
             # One byte more than promised gives an oversized file away without reading it all.
-            contents = bytearray(stream.read(math.prod(shape) + 1))
+            limit = min(expected, most) + 1 - header_size
+            contents = read_bounded(stream.read, limit)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is cut off or not a gzip file: fetch it again") from error
-    if surplus := len(contents) - math.prod(shape):
-        actual, expected = header_size + len(contents), header_size + math.prod(shape)
-        held = f"at least {actual}" if surplus > 0 else f"only {actual}"
-        raise ValueError(f"{path} holds {held} bytes, expected {expected}: fetch it again")
+        raise ValueError(f"{printable(path)} is cut off or not a gzip file: fetch it again") from error
+    if (actual := header_size + len(contents)) != expected:
+        held = f"{'at least' if len(contents) == limit else 'only'} {actual}"
+        raise ValueError(f"{printable(path)} holds {held} bytes, expected {expected}: fetch it again")
     return torch.frombuffer(contents, dtype=torch.uint8).reshape(shape)
 
 
@@ -50,12 +53,12 @@ def _idx_shape(path: Path, header: bytes, dimensions: int) -> tuple[int, ...]:
     magic = bytes([0, 0, 0x08, dimensions])
     if header[:4] != magic or len(header) < 4 + 4 * dimensions:
         raise ValueError(
-            f"{path} starts with the bytes {header.hex() or '(none)'}, expected {magic.hex()} and then "
+            f"{printable(path)} starts with the bytes {header.hex() or '(none)'}, expected {magic.hex()} and then "
             f"{dimensions} sizes, as in an IDX file of unsigned bytes: fetch it again"
         )
     shape = struct.unpack(f">{dimensions}I", header[4:])
     if not 0 < math.prod(shape) <= LARGEST_IDX:
-        raise ValueError(f"{path} claims to hold an array of the absurd shape {shape}: fetch it again")
+        raise ValueError(f"{printable(path)} claims to hold an array of the absurd shape {shape}: fetch it again")
     return shape
 
 
@@ -71,35 +74,25 @@ def _cifar_batch(path: Path) -> tuple[Tensor, Tensor]:
     record = 1 + math.prod(CIFAR_SHAPE)
     size = path.stat().st_size
     if not size or size % record:
-        raise ValueError(f"{path} is cut off at {size} bytes, expected a multiple of {record}: fetch it again")
+        raise ValueError(
+            f"{printable(path)} is cut off at {size} bytes, expected a multiple of {record}: fetch it again"
+        )
     records = torch.from_numpy(np.fromfile(path, dtype=np.uint8)).reshape(-1, record)
     return records[:, 1:].reshape(-1, *CIFAR_SHAPE), records[:, 0].long()
 
 
 def read_own_arrays(path: Path) -> tuple[Parts, tuple[str, ...]]:
     """The parts and the class names in an .npz file, as `numpy.savez` writes it."""
-    arrays = _plain_arrays(path, (*LABELED_PARTS, "unlabeled_images", "classes"))
+    arrays = plain_arrays(path, (*LABELED_PARTS, "unlabeled_images", "classes"))
+    name = printable(path)
     if missing := [part for part in LABELED_PARTS if part not in arrays]:
-        raise ValueError(f"{path} lacks {', '.join(missing)}: save it with all of {', '.join(LABELED_PARTS)}")
+        raise ValueError(f"{name} lacks {', '.join(missing)}: save it with all of {', '.join(LABELED_PARTS)}")
     names = arrays.pop("classes", None)
     parts = {
-        part: (_as_images if "images" in part else _as_labels)(array, f"{path}: {part}")
+        part: (_as_images if "images" in part else _as_labels)(array, f"{name}: {part}")
         for part, array in arrays.items()
     }
-    return parts, _class_names(path, names, torch.cat((parts["train_labels"], parts["test_labels"])))
-
-
-def _plain_arrays(path: Path, names: Sequence[str]) -> dict[str, Array]:
-    """Those of the named arrays that an .npz file holds; nothing is ever unpickled."""
-    if not path.is_file():
-        raise FileNotFoundError(f"the data file {path} does not exist: name an .npz file that does")
-    try:
-        # A TypeError means that the file holds one lone array, which cannot be opened like an archive.
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
-            return {key: stored[key] for key in names if key in stored}
-    except (ValueError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        fault = "holds Python objects" if "Object arrays" in str(error) else "is cut off or not an .npz file"
-        raise ValueError(f"{path} {fault}: save it again, as plain arrays, with numpy.savez") from error
+    return parts, _class_names(name, names, torch.cat((parts["train_labels"], parts["test_labels"])))
 
 
 def _as_images(array: Array, what: str) -> Tensor:
@@ -133,14 +126,29 @@ def _as_labels(array: Array, what: str) -> Tensor:
             f"{what} must be integers in one dimension, got {array.dtype} of the shape {array.shape}: "
             "store the number of its class for each image"
         )
+    if array.size and int(array.max()) > LARGEST_LABEL:
+        raise ValueError(f"{what} must be class numbers, got {int(array.max())}: number the classes from 0")
     return torch.from_numpy(array.astype(np.int64))
 
 
-def _class_names(path: Path, names: Array | None, labels: Tensor) -> tuple[str, ...]:
+def _class_names(file: str, names: Array | None, labels: Tensor) -> tuple[str, ...]:
     """Names of the classes: those that were stored, else their numbers."""
     if names is not None:
-        return tuple(names.astype(str).ravel().tolist())
+        return _stored_names(file, names)
     highest = max(0, int(labels.max())) if len(labels) else 0
     if highest > len(labels):
-        raise ValueError(f"{path} has a label {highest} among {len(labels)} labels: number the classes from 0")
+        raise ValueError(f"{file} has a label {highest} among {len(labels)} labels: number the classes from 0")
     return tuple(map(str, range(highest + 1)))
+
+
+def _stored_names(file: str, names: Array) -> tuple[str, ...]:
+    """The stored names of the classes; what cannot be printed of them is spelled out."""
+    if names.dtype.kind not in "USiu" or names.ndim != 1 or not names.size:
+        raise ValueError(
+            f"{file}: classes must be texts in one dimension, got {names.dtype} of the shape {names.shape}: "
+            "store a name for each class"
+        )
+    try:
+        return tuple(printable(name) for name in names.astype(str).tolist())
+    except (ValueError, SystemError):
+        raise ValueError(f"{file}: classes hold what is no text: store a name for each class") from None

@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from .printing import printable
+
 Record = dict[str, float | int]
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -23,7 +25,7 @@ class Bars:
 
     def task(self, name: str, total: int) -> TaskID:
         if name not in self.tasks:
-            self.tasks[name] = self.progress.add_task(name, total=total, note="")
+            self.tasks[name] = self.progress.add_task(printable(name), total=total, note="")
         return self.tasks[name]
 
     def stepped(self, step: int, steps: int, /) -> None:
@@ -33,7 +35,8 @@ class Bars:
         self.progress.update(self.tasks[self.title], note=spoken(record))
 
     def warned(self, sentence: str, /) -> None:
-        self.progress.console.print(f"[yellow]warning[/] {escape(f'{self.title}: {sentence}')}", highlight=False)
+        text = escape(printable(f"{self.title}: {sentence}"))
+        self.progress.console.print(f"[yellow]warning[/] {text}", highlight=False, emoji=False)
 
     def attacked(self, name: str, done: int, images: int, standing: float, /) -> None:
         task = self.task(f"{self.title} under {name}", images)
@@ -53,7 +56,7 @@ class Lines:
 
     def say(self, text: str, *, now: bool) -> None:
         if now or time.monotonic() - self.last >= SECONDS_BETWEEN_LINES:
-            print(f"{self.title}: {text}", file=sys.stderr, flush=True)
+            print(printable(f"{self.title}: {text}"), file=sys.stderr, flush=True)
             self.last = time.monotonic()
 
     def stepped(self, step: int, steps: int, /) -> None:

@@ -16,6 +16,7 @@ from .engine import Precision
 from .models import Architecture
 from .neighborhoods import L0, L1, L2, Affine, Blur, Box, Color, Composed, Linf, Neighborhood, Spatial, require_radius
 from .objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Objective, Standard
+from .printing import printable, quoted
 from .schedules import Cyclic, Piecewise, Ramp, Schedule, require_fractions
 from .solvers import (
     FGSM,
@@ -106,6 +107,8 @@ class Recipe:
     """of convolutions and matrix products; auto: bfloat16 on a GPU that computes with it, else float32"""
     microbatch: int | None = None
     """images of a batch that go through the network at once, their gradients adding up; None: all"""
+    batchnorm: Literal["local", "synchronized"] = "local"
+    """where several processes train: statistics of each one's part of a batch, the first's kept, or of the batch"""
     seed: int = 0
     """seed of weights, batches and adversaries"""
     log_every: int = 50
@@ -145,26 +148,30 @@ def dumps(recipe: Recipe) -> str:
 def loads(text: str, source: str = "the recipe") -> Recipe:
     """The recipe that `dumps` wrote; whatever does not fit is refused with its place."""
     try:
-        tree = json.loads(text, parse_constant=lambda word: refuse(source, f"{word} is not a number"))
+        tree = json.loads(
+            text,
+            parse_constant=lambda word: refuse(source, f"{word} is not a number"),
+            parse_int=lambda digits: int(digits) if len(digits) < 400 else refuse(source, "a number is too large"),
+        )
         return cast(Recipe, typed(tree, Recipe, source))
     except json.JSONDecodeError as error:
         raise ValueError(
-            f"{source} is not JSON (line {error.lineno}: {error.msg}): restore it or start anew"
+            f"{printable(source)} is not JSON (line {error.lineno}: {error.msg}): restore it or start anew"
         ) from None
     except RecursionError:
-        raise ValueError(f"{source} is nested too deeply to be a recipe") from None
+        raise ValueError(f"{printable(source)} is nested too deeply to be a recipe") from None
 
 
 def read(path: Path) -> Recipe:
     """The recipe in that file."""
     if not path.is_file():
         raise FileNotFoundError(
-            f"there is no file {path}, expected a recipe in JSON, as train writes it: name another"
+            f"there is no file {printable(path)}, expected a recipe in JSON, as train writes it: name another"
         )
     try:
         return loads(path.read_text(encoding="utf-8"), str(path))
     except UnicodeDecodeError:
-        raise ValueError(f"{path} is not a text file, expected a recipe in JSON") from None
+        raise ValueError(f"{printable(path)} is not a text file, expected a recipe in JSON") from None
 
 
 def plain(value: object) -> object:
@@ -186,15 +193,15 @@ def typed(tree: object, expected: Any, place: str) -> object:
         return typed(tree, expected, place)
     if origin is Literal:
         choices = get_args(expected)
-        return tree if tree in choices else refuse(place, f"{tree!r} is none of {', '.join(map(str, choices))}")
+        return tree if tree in choices else refuse(place, f"{quoted(tree)} is none of {', '.join(map(str, choices))}")
     if origin is tuple:
         if not isinstance(tree, list):
-            return refuse(place, f"expected a list, got {tree!r}")
+            return refuse(place, f"expected a list, got {quoted(tree)}")
         return typed_tuple(cast(list[object], tree), get_args(expected), place)
     if expected is float and type(tree) in (int, float):
         return typed_float(cast(float, tree), place)
     if expected in (bool, int, float, str):
-        return tree if type(tree) is expected else refuse(place, f"expected {expected.__name__}, got {tree!r}")
+        return tree if type(tree) is expected else refuse(place, f"expected {expected.__name__}, got {quoted(tree)}")
     return typed_part(tree, PARTS.get(expected, (expected,)), place)
 
 
@@ -220,16 +227,16 @@ def typed_part(tree: object, choices: tuple[type, ...], place: str) -> object:
     """One of the dataclasses that may stand there, with all of its fields checked."""
     names = {choice.__name__: choice for choice in choices}
     if not isinstance(tree, dict):
-        return refuse(place, f"expected an object with a type ({', '.join(names)}), got {tree!r}")
+        return refuse(place, f"expected an object with a type ({', '.join(names)}), got {quoted(tree)}")
     values = cast(dict[str, object], tree).copy()
     name = values.pop("type", next(iter(names)) if len(names) == 1 else None)
     if not isinstance(name, str) or name not in names:
-        return refuse(place, f"{name!r} is none of {', '.join(names)}{nearest(str(name), names)}")
+        return refuse(place, f"{quoted(name)} is none of {', '.join(names)}{nearest(str(name), names)}")
     part = names[name]
     hints = get_type_hints(part)
     for key in values:
         if key not in hints:
-            refuse(place, f"{name} has no field {key!r}{nearest(key, hints)}")
+            refuse(place, f"{name} has no field {quoted(key)}{nearest(key, hints)}")
     arguments = {key: typed(value, hints[key], f"{place}: {key}") for key, value in values.items()}
     try:
         return part(**arguments)
@@ -245,4 +252,4 @@ def nearest(word: str, known: Sequence[str] | Mapping[str, object]) -> str:
 
 def refuse(place: str, reason: str) -> Any:
     """Raise: a value of a recipe does not fit."""
-    raise ValueError(f"{place}: {reason}")
+    raise ValueError(f"{printable(place)}: {printable(reason)}")

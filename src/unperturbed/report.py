@@ -16,9 +16,12 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from .printing import printable, quoted, shortened
 from .risks import adversarial_risk, robust_risk, standard_risk
 
 FORMAT = 1
+MOST_BYTES = 1 << 25
+"""of all predictions in a report, unpacked; text that expands to more is a bomb"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -131,7 +134,8 @@ class Report:
             note = f" ({row['rejected']} points rejected)" if row["rejected"] else ""
             note += f", searched in {row['precision']}" if row["precision"] != "float32" else ""
             note += f", median {row['median_size']:.3g}" if row["median_size"] is not None else ""
-            table.add_row(row["name"], *percent(row), *risks, f"{row['seconds']:.1f}", row["budget"] + note)
+            budget = printable(row["budget"] + note)
+            table.add_row(printable(row["name"]), *percent(row), *risks, f"{row['seconds']:.1f}", budget)
         if len(self.attacks) > 1:
             table.add_row("worst case of all", *percent(summary["worst_case"]), "", "", "", "")
         console = Console(
@@ -166,23 +170,26 @@ def loads(text: str, source: str = "the report") -> Report:
         tree = json.loads(text)
         if tree["format"] > FORMAT:
             raise ValueError("a newer version of unperturbed wrote it: update unperturbed")
-        samples = tree["samples"]
+        samples, rows = tree["samples"], tree["attacks"]
+        if len({row["name"] for row in rows}) < len(rows):
+            raise ValueError("it holds two attacks of one name")
+        most = MOST_BYTES // (len(rows) + 2)
         attacks = tuple(
             AttackResult(
                 name=typed(row, "name", str),
                 budget=typed(row, "budget", str),
                 settings=typed(row, "settings", str),
-                predicted=unpacked(samples["attacked"][row["name"]]),
+                predicted=unpacked(samples["attacked"][row["name"]], most),
                 rejected=typed(row, "rejected", int),
                 precision=typed({"precision": "float32", **row}, "precision", str),
                 median_size=typed(row, "median_size", float) if row["median_size"] is not None else None,
                 seconds=typed(row, "seconds", float),
             )
-            for row in tree["attacks"]
+            for row in rows
         )
         return Report(
-            labels=unpacked(samples["labels"]),
-            clean=unpacked(samples["clean"]),
+            labels=unpacked(samples["labels"], most),
+            clean=unpacked(samples["clean"], most),
             attacks=attacks,
             seed=typed(tree, "seed", int),
             provenance=typed(tree, "provenance", dict),
@@ -190,24 +197,25 @@ def loads(text: str, source: str = "the report") -> Report:
             subject=typed(tree, "subject", str),
         )
     except (KeyError, TypeError, AttributeError, RuntimeError, RecursionError, zlib.error) as error:
-        raise ValueError(
-            f"{source} is no report of unperturbed ({type(error).__name__}: {error}): delete it and evaluate again"
-        ) from None
+        reason = f"no report of unperturbed ({type(error).__name__}: {shortened(error)})"
+        raise ValueError(f"{printable(source)} is {reason}: delete it and evaluate again") from None
     except ValueError as error:
-        raise ValueError(f"{source} is no report that can be read ({error}): delete it and evaluate again") from None
+        reason = f"no report that can be read ({shortened(error)})"
+        raise ValueError(f"{printable(source)} is {reason}: delete it and evaluate again") from None
 
 
 def typed(tree: Mapping[str, Any], key: str, kind: type) -> Any:
     """The value under that key; one of another type is refused."""
     if not isinstance(tree[key], kind):
-        raise ValueError(f"its {key} should be of type {kind.__name__}, got {tree[key]!r}")
+        raise ValueError(f"its {key} should be of type {kind.__name__}, got {quoted(tree[key])}")
     return tree[key]
 
 
 def read(path: Path) -> Report:
     """The report in that file."""
     if not path.is_file():
-        raise FileNotFoundError(f"there is no {path}: make it with `unperturbed evaluate {path.parent}`")
+        name, folder = printable(path), printable(path.parent)
+        raise FileNotFoundError(f"there is no {name}: make it with `unperturbed evaluate {folder}`")
     return loads(path.read_text(encoding="utf-8", errors="replace"), str(path))
 
 
@@ -241,7 +249,7 @@ def packed(values: Tensor) -> str:
     return base64.b64encode(zlib.compress(values.cpu().numpy().astype("<i2").tobytes(), 9)).decode()
 
 
-def unpacked(text: str, most: int = 1 << 24) -> Tensor:
+def unpacked(text: str, most: int = MOST_BYTES) -> Tensor:
     """The class numbers that `packed` wrote; text that expands without end is refused."""
     expanding = zlib.decompressobj()
     content = expanding.decompress(base64.b64decode(text, validate=True), most)

@@ -1,0 +1,24 @@
+"""Words of strangers, made fit to print: names of files and classes may hold anything."""
+
+LONGEST = 300
+
+
+def printable(words: object) -> str:
+    """The words in one line, with control characters and other unprintable ones spelled out as in Python."""
+    return "".join(letter if letter.isprintable() else spelled(letter) for letter in str(words))
+
+
+def shortened(words: object, longest: int = LONGEST) -> str:
+    """The words as `printable` gives them, with the end left out where they are many."""
+    text = str(words)
+    return printable(text) if len(text) <= longest else f"{printable(text[:longest])} …"
+
+
+def quoted(value: object, longest: int = 100) -> str:
+    """A value as Python writes it, in one line that is not too long."""
+    return shortened(repr(value), longest)
+
+
+def spelled(letter: str) -> str:
+    """A character as its escape sequence."""
+    return letter.encode("unicode_escape").decode("ascii")

@@ -8,7 +8,9 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "src" / "unperturbed"
 LAYERS = [
-    {"runtime", "progress", "inputs", "formats"},
+    {"printing"},
+    {"npz"},
+    {"runtime", "progress", "inputs", "formats", "processes", "signals", "locks", "files"},
     {"neighborhoods", "losses"},
     {"solvers", "risks", "models", "data", "datasets", "schedules", "averaging"},
     {"objectives", "attacks"},
@@ -16,12 +18,18 @@ LAYERS = [
     {"recipe", "report", "images", "awp"},
     {"guards", "selection", "step"},
     {"trainer"},
-    {"training", "runs", "evaluation", "trust", "surfaces"},
+    {"training", "stopping", "runs", "evaluation", "trust", "surfaces"},
     {"recipes"},
     {"experiments"},
     {"cli"},
 ]
-SIDEWAYS = {("attacks", "objectives"), ("training", "runs"), ("trust", "evaluation")}
+SIDEWAYS = {
+    ("attacks", "objectives"),
+    ("training", "runs"),
+    ("training", "stopping"),
+    ("stopping", "runs"),
+    ("trust", "evaluation"),
+}
 """(importer, imported) within one layer"""
 MATHEMATICS = {"neighborhoods", "losses", "solvers", "risks", "objectives"}
 NAMELESS = {"utils", "core", "base", "misc", "helpers", "common"}

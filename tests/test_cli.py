@@ -328,6 +328,14 @@ def test_runs_that_cannot_be_made_are_refused_before_anything_is_written(refused
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize("name", ["../../escaped", "/escaped", "..", "a/b"])
+def test_a_recipe_whose_name_leads_elsewhere_needs_a_directory(refused, name, tmp_path):
+    file = tmp_path / "evil.json"
+    file.write_text(recipe_files.dumps(replace(named(RECIPE), name=name)))
+    assert "is no name for a directory: name one by --out" in refused("train", "--from", file, *TINY)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["evil.json"]
+
+
 def test_a_batch_that_does_not_fit_into_memory_is_answered_with_one_that_does(refused, monkeypatch):
     def full(self):
         raise MemoryError("128 images at a time do not fit into the memory of cpu, 64 do: add --microbatch 64")

@@ -863,6 +863,10 @@ class Draws:
     own: Generator = field(default_factory=Generator)
     renewals: int = 0
 
+    @property
+    def common(self) -> Generator:
+        return self.own
+
     def seed(self, seed: int) -> None:
         self.own.manual_seed(seed)
 

@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import random
+import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,9 +15,10 @@ import pytest
 import torch
 from torch import nn
 
+from unperturbed import locks
 from unperturbed.objectives import AT, SRT
 from unperturbed.recipe import SGD, Recipe, dumps
-from unperturbed.runs import RunDirectory, write_whole
+from unperturbed.runs import FORMAT, RunDirectory, opened, sealed, whole, write_whole
 from unperturbed.schedules import Cyclic
 
 resource = pytest.importorskip("resource", reason="limits on the size of files are a thing of Unix")
@@ -128,9 +130,15 @@ class Intruder:
 
 
 def as_torch_file(value: object) -> bytes:
+    """A file as we write it: its checksum is right, whatever is in it."""
     buffer = io.BytesIO()
     torch.save(value, buffer)
-    return buffer.getvalue()
+    return sealed(buffer.getvalue())
+
+
+def test_a_file_of_another_format_would_be_refused_for_its_format_and_not_for_its_checksum():
+    assert whole(as_torch_file([1, 2]))
+    assert opened(as_torch_file({"format": FORMAT, "step": 3}), CPU) == {"format": FORMAT, "step": 3}
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.001, 0.1, 0.5, 0.9, 0.999])
@@ -149,11 +157,11 @@ def test_a_checkpoint_that_was_cut_off_is_refused_in_a_sentence(run, fraction):
         b"hello world",
         b"\x80",
         pickle.dumps([1, 2], protocol=2),
-        pickle.dumps({"format": 1}, protocol=2),
+        pickle.dumps({"format": FORMAT}, protocol=2),
         as_torch_file([1, 2]),
         as_torch_file({"step": 3}),
-        as_torch_file({"format": 2, "step": 3}),
-        as_torch_file({"format": 1, "step": Recipe()}),
+        as_torch_file({"format": FORMAT + 1, "step": 3}),
+        as_torch_file({"format": FORMAT, "step": Recipe()}),
     ],
     ids=[
         "text",
@@ -180,13 +188,17 @@ def test_random_bytes_are_refused_in_a_sentence(run):
             run.read_checkpoint(CPU)
 
 
-@pytest.mark.parametrize("wrapped", [as_torch_file, pickle.dumps, lambda value: pickle.dumps(value, protocol=2)])
+def pickled_and_sealed(value: object) -> bytes:
+    return sealed(pickle.dumps(value, protocol=2) + b"..")
+
+
+@pytest.mark.parametrize("wrapped", [as_torch_file, pickle.dumps, pickled_and_sealed])
 def test_a_checkpoint_cannot_run_code(run, tmp_path, wrapped):
     trace = tmp_path / "trace"
     pickle.loads(pickle.dumps(Intruder(trace)))
     assert trace.exists(), "the intruder must be able to do harm for the test to mean anything"
     trace.unlink()
-    run.checkpoint.write_bytes(wrapped({"format": 1, "step": Intruder(trace)}))
+    run.checkpoint.write_bytes(wrapped({"format": FORMAT, "step": Intruder(trace)}))
     with pytest.raises(ValueError, match="is no whole checkpoint of unperturbed"):
         run.read_checkpoint(CPU)
     assert not trace.exists()
@@ -196,6 +208,160 @@ def test_a_checkpoint_that_cannot_be_read_at_all_is_not_called_damaged(run):
     run.checkpoint.mkdir()
     with pytest.raises(OSError):
         run.read_checkpoint(CPU)
+
+
+def test_the_checkpoint_before_the_newest_is_kept(run):
+    for step in (3, 4, 5):
+        run.write_checkpoint({**STATE, "step": step})
+    assert run.read_checkpoint(CPU)["step"] == 5
+    assert opened(run.checkpoint_before.read_bytes(), CPU)["step"] == 4
+    run.checkpoint.unlink()
+    assert run.read_checkpoint(CPU)["step"] == 4
+
+
+def test_at_every_step_of_writing_a_checkpoint_a_whole_one_is_there(run, monkeypatch):
+    run.write_checkpoint(STATE)
+    seen: list[int] = []
+
+    def watched(function):
+        def call(*arguments):
+            seen.append(RunDirectory(run.path).read_checkpoint(CPU)["step"])
+            result = function(*arguments)
+            seen.append(RunDirectory(run.path).read_checkpoint(CPU)["step"])
+            return result
+
+        return call
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", watched(os.fsync))
+        patch.setattr(Path, "replace", watched(Path.replace))
+        for step in (4, 5):
+            run.write_checkpoint({**STATE, "step": step})
+    assert sorted(set(seen)) == [3, 4, 5]
+    assert seen == sorted(seen)
+    assert len(seen) == 2 * 2 * 4, "each is flushed, two files are renamed and their names flushed"
+
+
+def flipped(content: bytes, bit: int) -> bytes:
+    changed = bytearray(content)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def test_a_flipped_bit_anywhere_is_noticed(run):
+    run.write_checkpoint(STATE)
+    content, rng = run.checkpoint.read_bytes(), random.Random(0)
+    bits = [*range(16), *range(8 * len(content) - 1200, 8 * len(content)), *rng.sample(range(8 * len(content)), 300)]
+    assert whole(content)
+    assert not any(whole(flipped(content, bit)) for bit in bits)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda content: content[:-1], lambda content: flipped(content, 999), lambda _: b""]
+)
+def test_a_damaged_checkpoint_gives_way_to_the_one_before_it_and_that_is_said_once(run, damage):
+    for step in (3, 4):
+        run.write_checkpoint({**STATE, "step": step})
+    run.checkpoint.write_bytes(damage(run.checkpoint.read_bytes()))
+    assert run.read_checkpoint(CPU)["step"] == 3
+    said: list[str] = []
+    run.mend(said.append)
+    assert said == [f"{run.checkpoint} was damaged: the run goes on from the one before it, of step 3"]
+    assert not run.checkpoint_before.exists(), "the damaged one must never take the place of a whole one"
+    run.mend(said.append)
+    assert len(said) == 1
+    assert run.read_checkpoint(CPU)["step"] == 3
+
+
+def test_two_damaged_checkpoints_are_refused_in_a_sentence(run):
+    for step in (3, 4):
+        run.write_checkpoint({**STATE, "step": step})
+    for file in (run.checkpoint, run.checkpoint_before):
+        file.write_bytes(flipped(file.read_bytes(), 5000))
+    before = snapshot(run.path)
+    run.mend(pytest.fail)
+    with pytest.raises(
+        ValueError, match=r"checkpoint\.pt and .*before\.pt are no whole checkpoints of unperturbed: delete both"
+    ):
+        run.read_checkpoint(CPU)
+    assert snapshot(run.path) == before
+
+
+def test_the_log_is_on_the_disk_before_the_checkpoint_is(run, monkeypatch):
+    flush, rename, order = os.fsync, Path.replace, []
+
+    def noted_flush(descriptor: int) -> None:
+        order.append(os.fstat(descriptor).st_ino)
+        flush(descriptor)
+
+    def noted_rename(self: Path, target: Path) -> Path:
+        order.append(target.name)
+        return rename(self, target)
+
+    run.write_log({"step": 3})
+    monkeypatch.setattr(os, "fsync", noted_flush)
+    monkeypatch.setattr(Path, "replace", noted_rename)
+    run.write_checkpoint(STATE)
+    log, checkpoint, directory = (file.stat().st_ino for file in (run.path / "log.jsonl", run.checkpoint, run.path))
+    assert order == [log, checkpoint, "checkpoint.pt", directory]
+
+
+# One process at a time
+
+
+def test_a_directory_that_is_held_is_refused_with_the_process_that_holds_it(run):
+    with run.alone():
+        assert (run.path / ".lock").read_text() == str(os.getpid())
+        with (
+            pytest.raises(ValueError, match=rf"is in use by process {os.getpid()}, which trains there") as error,
+            RunDirectory(run.path).alone(),
+        ):
+            pass
+        assert "\n" not in str(error.value)
+    assert not (run.path / ".lock").exists()
+    with run.alone():
+        pass
+
+
+def test_a_lock_that_a_dead_process_left_is_no_obstacle(run):
+    (run.path / ".lock").write_text("4711")
+    with run.alone():
+        assert (run.path / ".lock").read_text() == str(os.getpid())
+
+
+def test_who_waits_for_a_directory_gets_it_when_the_other_leaves(run):
+    first, sentences = locks.acquire(run.path), list[str]()
+
+    def leave(sentence: str) -> None:
+        sentences.append(sentence)
+        if len(sentences) == 2:
+            first.release()
+
+    second = locks.acquire(run.path, leave)
+    assert len(sentences) == 2
+    with pytest.raises(ValueError, match="is in use by process"):
+        locks.acquire(run.path)
+    second.release()
+
+
+def test_a_lock_on_a_file_that_was_removed_meanwhile_is_taken_anew(run, monkeypatch):
+    really_locked, first = locks.locked, locks.acquire(run.path)
+
+    def locked_just_after_the_other_left(file):
+        monkeypatch.setattr(locks, "locked", really_locked)
+        first.release()
+        return really_locked(file)
+
+    monkeypatch.setattr(locks, "locked", locked_just_after_the_other_left)
+    second = locks.acquire(run.path)
+    assert locks.still_there(run.path / ".lock", second.file)
+    second.release()
+
+
+def test_where_the_system_has_no_locks_a_run_goes_without(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    with run.alone(), RunDirectory(run.path).alone():
+        assert not (run.path / ".lock").exists()
 
 
 # Whose directory it is
@@ -278,12 +444,16 @@ def test_a_directory_that_is_empty_or_not_there_is_made_the_runs_own(tmp_path):
 def test_half_written_files_are_no_obstacle_and_swept_away_once_they_are_surely_abandoned(tmp_path, claimed_before):
     if claimed_before:
         RunDirectory(tmp_path).claim(Recipe())
-    abandoned, alive = tmp_path / ".recipe.json.4711.new", tmp_path / ".checkpoint.pt.4712.new"
-    for file in (abandoned, alive):
+    mine, abandoned, alive = (
+        tmp_path / f".{name}.new" for name in ("checkpoint.pt.1", "report.json.2", "trust.json.3")
+    )
+    for file in (mine, abandoned, alive):
         file.write_bytes(b"half")
     two_hours_ago = time.time() - 7200
     os.utime(abandoned, (two_hours_ago, two_hours_ago))
-    RunDirectory(tmp_path).claim(Recipe())
+    RunDirectory(tmp_path).check(Recipe())
+    with RunDirectory(tmp_path).alone():
+        RunDirectory(tmp_path).claim(Recipe())
     assert {file.name for file in tmp_path.iterdir()} == {"recipe.json", alive.name}
 
 
@@ -325,6 +495,17 @@ def test_a_last_line_that_was_cut_off_anywhere_does_no_harm(run, kept):
 def test_forgetting_where_there_is_no_log_makes_none(run):
     run.forget_log_after(5)
     assert not (run.path / "log.jsonl").exists()
+
+
+def test_a_line_that_a_full_disk_cut_off_is_a_sentence_and_does_no_harm_to_the_next_run(run):
+    run.write_log({"step": 20})
+    with files_limited_to(20), pytest.raises(OSError, match=r"could not write .*log\.jsonl \(.+\): what was there"):
+        run.write_log({"step": 30, "rate": 0.1})
+    assert (run.path / "log.jsonl").read_bytes() == b'{"step": 20}\n{"step"'
+    assert run.read_log() == [{"step": 20}]
+    run.forget_log_after(20)
+    run.write_log({"step": 30})
+    assert run.read_log() == [{"step": 20}, {"step": 30}]
 
 
 # The finished model

@@ -159,20 +159,23 @@ def assert_as_if_never_killed(run: RunDirectory, whole: RunDirectory, recipe: Re
     steps = [json.loads(line)["step"] for line in (run.path / "log.jsonl").read_text().splitlines()]
     assert steps == [*range(recipe.log_every, recipe.steps, recipe.log_every), recipe.steps]
     visible = {file.name for file in run.path.iterdir() if not file.name.startswith(".")}
-    assert visible == {"recipe.json", "log.jsonl", "checkpoint.pt", "model.safetensors"}
+    assert visible - {"checkpoint-before.pt"} == {"recipe.json", "log.jsonl", "checkpoint.pt", "model.safetensors"}
+    assert not list(run.path.glob(".*")), "what killed processes leave is swept away"
 
 
 @needs_sigkill
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_run_killed_at_ten_random_moments_ends_bit_for_bit_as_one_that_was_not(tmp_path):
-    whole = trained(KILLED, tmp_path / "whole")
+@pytest.mark.parametrize("kills", [10, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_run_killed_at_random_moments_ends_bit_for_bit_as_one_that_was_not(tmp_path, kills):
+    recipe = replace(KILLED, steps=20 * kills)
+    whole = trained(recipe, tmp_path / "whole")
     # A fork starts at once, but autograd does not survive one where there is a GPU.
     context = multiprocessing.get_context("forkserver" if torch.cuda.is_available() else "fork")
     context.set_forkserver_preload(["pytest", "unperturbed.cli", "sklearn.datasets", "torch._dynamo"])
-    run, moments = RunDirectory(tmp_path / "killed"), random.Random(0)
-    for kill in range(10):
+    run, moments = RunDirectory(tmp_path / "killed"), random.Random(kills)
+    for kill in range(kills):
         before = last_change(run.checkpoint)
-        process = context.Process(target=train_sluggishly, args=(KILLED, run.path))
+        process = context.Process(target=train_sluggishly, args=(recipe, run.path))
         process.start()
         if kill % 5:
             wait_for_change(run.checkpoint, before, process.is_alive)
@@ -182,8 +185,8 @@ def test_a_run_killed_at_ten_random_moments_ends_bit_for_bit_as_one_that_was_not
         assert process.exitcode == -signal.SIGKILL
     state = run.read_checkpoint(CPU)
     assert state is not None
-    assert 10 < state["step"] < KILLED.steps
-    assert_as_if_never_killed(trained(KILLED, run.path), whole, KILLED)
+    assert kills < state["step"] < recipe.steps
+    assert_as_if_never_killed(trained(recipe, run.path), whole, recipe)
 
 
 @needs_sigkill

@@ -1,6 +1,6 @@
 """What training needs of a data set: splits, batches and augmentation."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -34,6 +34,8 @@ class Data:
     """pixels of zero padding before a random crop; 0: no crop"""
     flip: bool = False
     """whether to mirror images left to right half of the time"""
+    sha256: str | None = field(default=None, compare=False)
+    """checksum of the images and labels, which a run fills in; others are refused then"""
 
     def __post_init__(self) -> None:
         if self.labeled is not None and self.labeled < 1:

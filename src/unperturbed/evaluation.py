@@ -1,6 +1,7 @@
 """Evaluation: every attack against every image, each answer checked again before it counts."""
 
 import hashlib
+import re
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from .attacks import Attack, Bounded, MinimumNorm
 from .engine import Accelerated, Engine, Precision, engine_for
 from .inputs import as_float, check_images, check_labels, output_classes
 from .objectives import frozen
+from .processes import own_device, present
 from .report import AttackResult, Report
 from .runtime import generator, pick_device, provenance
 from .solvers import require_count
@@ -57,7 +59,7 @@ def evaluate(
     report holds for the same model, images and settings is not computed again.
     """
     require_count("batch", batch)
-    where = pick_device(device)
+    where = pick_device(own_device(device))
     f.to(where)
     if len(images) == 0:
         raise ValueError("no image was given, expected at least one to evaluate on")
@@ -79,7 +81,7 @@ def evaluate(
         if previous is not None and previous.subject == report.subject:
             report = replace(report, attacks=previous.attacks)
         for name, attack in attacks.items():
-            key = (name, repr(attack), engine.precision)
+            key = (name, settings_of(attack), engine.precision)
             if any((done.name, done.settings, done.precision) == key for done in report.attacks):
                 continue
             result = run_attack(
@@ -94,7 +96,7 @@ def evaluate(
             )
             others = tuple(done for done in report.attacks if done.name != name)
             report = replace(report, attacks=(*others, result))
-            if save is not None:
+            if save is not None and present().first:
                 save(report)
     return report
 
@@ -132,6 +134,11 @@ def roomy(part: Any, device: torch.device) -> Any:
 def warn(sentence: str) -> None:
     """Say what differs from what was asked for."""
     warnings.warn(sentence, stacklevel=2)
+
+
+def settings_of(attack: Attack) -> str:
+    """An attack in words that are the same in every process: addresses of functions in memory are not."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(attack))
 
 
 def fingerprint(f: nn.Module, images: Tensor, labels: Tensor, seed: int, batch: int) -> str:
@@ -200,7 +207,8 @@ def run_attack(
     started, device = time.perf_counter(), defender.device
     after = clean.clone()
     rejected, sizes = 0, list[Tensor]()
-    for start in range(0, len(images), batch):
+    processes = present()
+    for start in processes.own_part(list(range(0, len(images), batch))):
         part = slice(start, start + batch)
         x, y = as_float(images[part].to(device)), clean[part].to(device)
         generators = generator(device, seed, name, start), generator(device, seed, name, start, "again")
@@ -216,13 +224,18 @@ def run_attack(
         if watcher is not None:
             done = min(start + batch, len(images))
             watcher.attacked(name, done, len(images), (after[:done] == clean[:done]).double().mean().item())
+    found = processes.collected((after, rejected, sizes))
+    for rank, (its, _, _) in enumerate(found):
+        for start in range(rank * batch, len(images), len(found) * batch):
+            after[start : start + batch] = its[start : start + batch]
+    sizes = [size for _, _, its in found for size in its]
     bounded = isinstance(attack, Bounded)
     return AttackResult(
         name=name,
         budget=attack.budget if bounded else "not stated",
-        settings=repr(attack),
+        settings=settings_of(attack),
         predicted=after,
-        rejected=rejected,
+        rejected=sum(its for _, its, _ in found),
         precision=defender.engine.precision,
         median_size=torch.cat(sizes).median().item() if sizes else None,
         seconds=time.perf_counter() - started,

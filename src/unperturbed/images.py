@@ -1,5 +1,6 @@
 """D_L, D_U and the validation part: made from a data set, or from tensors of one's own, and checked."""
 
+import hashlib
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +24,15 @@ class Images:
     def to(self, device: torch.device) -> "Images":
         """The same images on that device."""
         return Images(**{name: getattr(self, name).to(device) for name in self.__slots__})
+
+    def checksum(self) -> str:
+        """SHA-256 of all images and labels, of their order and of their form."""
+        digest = hashlib.sha256()
+        for name in self.__slots__:
+            tensor: Tensor = getattr(self, name).cpu().contiguous()
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+            digest.update(tensor.flatten().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
 
     def check(self, f: nn.Module) -> None:
         """Refuse images, labels or a model that training cannot use, each in a sentence."""

@@ -1,18 +1,20 @@
 """The directory of a run: what is in it, and how it is written so that no interruption loses anything.
 
-recipe.json        the complete recipe
-log.jsonl          a line for each logged step
-checkpoint.pt      everything needed to go on: tensors and plain values only
-model.safetensors  the weights of the finished model
-report.json        what an evaluation found
+recipe.json           the complete recipe, with a checksum of the images it was followed on
+log.jsonl             a line for each logged step
+checkpoint.pt         everything needed to go on: tensors and plain values only, with a checksum
+checkpoint-before.pt  the checkpoint before that one, should it be damaged
+model.safetensors     the weights of the finished model
+report.json           what an evaluation found
+.lock                 the process that trains here, while it does
 """
 
+import hashlib
 import io
 import json
 import os
-import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -22,13 +24,16 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from . import locks
 from . import recipe as recipes
+from .files import explained, half_written, names_in, sweep, write_whole
+from .printing import printable
 from .recipe import Recipe
 
 State = dict[str, Any]
-FORMAT = 1
-LONGEST_WRITE = 3600.0
-"""seconds after which nobody is still writing a file"""
+FORMAT = 2
+SEAL = b"unperturbed sha256 "
+"""what the checksum at the end of a checkpoint follows"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,11 @@ class RunDirectory:
         return self.path / "checkpoint.pt"
 
     @property
+    def checkpoint_before(self) -> Path:
+        """The checkpoint before that one."""
+        return self.path / "checkpoint-before.pt"
+
+    @property
     def weights(self) -> Path:
         """The weights of the finished model."""
         return self.path / "model.safetensors"
@@ -52,24 +62,37 @@ class RunDirectory:
         """What an evaluation found."""
         return self.path / "report.json"
 
-    def claim(self, recipe: Recipe) -> None:
-        """Make the directory this recipe's, or check that it is; another recipe's is refused untouched."""
-        text, file = recipes.dumps(recipe), self.path / "recipe.json"
-        if file.exists() and file.read_bytes() != text.encode():
-            raise ValueError(
-                f"{self.path} holds a run of another recipe ({difference(file, recipe)}): "
-                "name another --out, or delete that directory"
-            )
+    def check(self, recipe: Recipe) -> None:
+        """Refuse a directory that is another recipe's, or no run's at all; nothing in it is touched."""
+        file = self.path / "recipe.json"
+        if file.exists() and file.read_bytes() != recipes.dumps(recipe).encode():
+            raise ValueError(f"{self.path} holds a run {difference(file, recipe)}")
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file, expected a directory for the run: name another --out")
-        self.path.mkdir(parents=True, exist_ok=True)
-        files = set(self.path.iterdir())
-        half_written = {path for path in files if path.match(".*.new")}
-        if files > half_written and not file.exists():
+        foreign = [name for name in names_in(self.path) if name != locks.NAME and not half_written(name)]
+        if foreign and not file.exists():
             raise ValueError(f"{self.path} holds files but no recipe.json, so it is no run: name another --out")
-        sweep(half_written)
-        if not file.exists():
-            write_whole(file, text.encode())
+
+    @contextmanager
+    def alone(self, waiting: Callable[[str], None] | None = None) -> Generator[None]:
+        """Keep other processes from training here; where one does, that is refused, or waited for."""
+        with explained(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = locks.acquire(self.path, waiting)
+        try:
+            sweep(self.path, alone=lock is not None)
+            yield
+        finally:
+            if lock is not None:
+                lock.release()
+
+    def claim(self, recipe: Recipe) -> None:
+        """Make the directory this recipe's, or check that it is; another recipe's is refused untouched."""
+        self.check(recipe)
+        with explained(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+        if not (self.path / "recipe.json").exists():
+            write_whole(self.path / "recipe.json", recipes.dumps(recipe).encode())
 
     def read_recipe(self) -> Recipe:
         """The recipe of the run in this directory."""
@@ -80,42 +103,61 @@ class RunDirectory:
         return recipes.read(self.path / "recipe.json")
 
     def write_checkpoint(self, state: State) -> None:
-        """Replace the checkpoint in one move: a reader sees the old one or the new one, whole."""
+        """Make this the newest checkpoint and keep the one before it; at every moment one of them is there, whole.
+
+        The log is brought to the disk first, so that after a power cut it holds all lines up to the checkpoint.
+        """
         buffer = io.BytesIO()
         torch.save({"format": FORMAT, **state}, buffer)
-        write_whole(self.checkpoint, buffer.getvalue())
+        if (log := self.path / "log.jsonl").exists():
+            with explained(log), log.open("rb+") as file:
+                os.fsync(file.fileno())
+        write_whole(self.checkpoint, sealed(buffer.getvalue()), before=self.checkpoint_before)
+
+    def mend(self, say: Callable[[str], None] | None = None) -> None:
+        """Replace a newest checkpoint that is damaged by the one before it, and say so."""
+        if not self.checkpoint.exists() or whole(self.checkpoint.read_bytes()) or not self.checkpoint_before.exists():
+            return
+        state = opened(self.checkpoint_before.read_bytes(), torch.device("cpu"))
+        if state is None:
+            return
+        with explained(self.checkpoint):
+            self.checkpoint_before.replace(self.checkpoint)
+        if say is not None:
+            say(f"{self.checkpoint} was damaged: the run goes on from the one before it, of step {state['step']}")
 
     def read_checkpoint(self, device: torch.device) -> State | None:
-        """The newest state, or none where the run has not got that far."""
-        if not self.checkpoint.exists():
+        """The newest state that is whole, or none where the run has not got that far."""
+        found = [file for file in (self.checkpoint, self.checkpoint_before) if file.exists()]
+        for file in found:
+            state = opened(file.read_bytes(), device)
+            if state is not None:
+                return state
+        if not found:
             return None
-        sentence = f"{self.checkpoint} is no whole checkpoint of unperturbed: delete it to start this run anew"
-        try:
-            state = torch.load(self.checkpoint, map_location=device, weights_only=True)
-        except OSError:
-            raise
-        except Exception as error:  # A damaged file makes the reader fail in all ways there are.
-            raise ValueError(sentence) from error
-        if not isinstance(state, dict) or cast(State, state).get("format") != FORMAT:
-            raise ValueError(sentence)
-        return cast(State, state)
+        what, them = ("is no whole checkpoint", "it") if len(found) == 1 else ("are no whole checkpoints", "both")
+        raise ValueError(
+            f"{' and '.join(map(str, found))} {what} of unperturbed: delete {them} to start this run anew"
+        )
 
     def write_log(self, record: Mapping[str, float | int]) -> None:
         """Append a line to the log."""
-        with (self.path / "log.jsonl").open("a", encoding="utf-8") as log:
+        file = self.path / "log.jsonl"
+        with explained(file), file.open("a", encoding="utf-8") as log:
             log.write(json.dumps(record) + "\n")
 
     def read_log(self) -> list[dict[str, float]]:
-        """The lines of the log; one that was cut off by an interruption is left out."""
+        """The lines of the log; those that are damaged, as the last one by an interruption, are left out."""
         file = self.path / "log.jsonl"
-        lines = file.read_text(encoding="utf-8").split("\n") if file.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("}")]
+        lines = file.read_text(encoding="utf-8", errors="replace").split("\n") if file.exists() else []
+        return [record for line in lines if (record := log_record(line)) is not None]
 
     def forget_log_after(self, step: int) -> None:
         """Drop the lines of steps that will be taken again."""
-        kept = [record for record in self.read_log() if record["step"] <= step]
-        if kept or (self.path / "log.jsonl").exists():
-            write_whole(self.path / "log.jsonl", "".join(json.dumps(record) + "\n" for record in kept).encode())
+        file = self.path / "log.jsonl"
+        kept = "".join(json.dumps(record) + "\n" for record in self.read_log() if record["step"] <= step).encode()
+        if file.exists() and file.read_bytes() != kept:
+            write_whole(file, kept)
 
     def write_weights(self, state: Mapping[str, Tensor]) -> None:
         """Write the weights of the finished model."""
@@ -132,42 +174,64 @@ class RunDirectory:
         try:
             f.load_state_dict(safetensors.torch.load_file(self.weights))
         except (safetensors.SafetensorError, RuntimeError) as error:
-            reason = str(error).splitlines()[-1].strip()
+            reason = printable(str(error).splitlines()[-1].strip())
             raise ValueError(f"{self.weights} does not hold the weights of this recipe's model ({reason})") from None
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write to a new file, flush it to the disk and rename it; on failure the old file stays as it was."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+def log_record(line: str) -> dict[str, float] | None:
+    """The record in a line of the log, or none where the line is damaged."""
     try:
-        with fresh.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    except OSError as error:
-        fresh.unlink(missing_ok=True)
-        raise OSError(f"could not write {path} ({error.strerror}): what was there before is kept") from error
+        record = json.loads(line) if line.endswith("}") else None
+    except (ValueError, RecursionError):
+        return None
+    return cast(dict[str, float], record) if isinstance(record, dict) and type(record.get("step")) is int else None
 
 
-def sweep(half_written: Iterable[Path]) -> None:
-    """Remove what killed processes left; younger files may be the work of one that is alive."""
-    for file in half_written:
-        with suppress(FileNotFoundError):
-            if time.time() - file.stat().st_mtime > LONGEST_WRITE:
-                file.unlink()
+def sealed(archive: bytes) -> bytes:
+    """A file of torch.save with its SHA-256 in the comment that ends it, where readers of the format expect one."""
+    comment = len(SEAL) + 64
+    body = archive[:-2] + comment.to_bytes(2, "little") + SEAL
+    return body + hashlib.sha256(body).hexdigest().encode()
+
+
+def whole(content: bytes) -> bool:
+    """Whether a checkpoint is as it was written, to the bit."""
+    body, checksum = memoryview(content)[:-64], content[-64:]
+    return content[:-64].endswith(SEAL) and hashlib.sha256(body).hexdigest().encode() == checksum
+
+
+def opened(content: bytes, device: torch.device) -> State | None:
+    """The state in a checkpoint, or none where the file is not whole or not ours; nothing is unpickled."""
+    if not whole(content):
+        return None
+    try:
+        state = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
+    except Exception:  # A file of somebody else makes the reader fail in all ways there are.
+        return None
+    return cast(State, state) if isinstance(state, dict) and cast(State, state).get("format") == FORMAT else None
 
 
 def difference(file: Path, recipe: Recipe) -> str:
-    """The first field in which the recipe in that file differs from this one, in words."""
+    """What the run with the recipe in that file is, and what to do; the first field that differs is named."""
+    another = "of another recipe ({}): name another --out, or delete that directory"
     try:
         old, new = flat(json.loads(file.read_text(encoding="utf-8"))), flat(recipes.plain(recipe))
     except (ValueError, RecursionError):
-        return "its recipe.json cannot be read"
-    for key in [*new, *old]:
-        if old.get(key) != new.get(key):
-            return f"{key} is {old.get(key)} there and {new.get(key)} here"
-    return "written in another way"
+        return another.format("its recipe.json cannot be read")
+    key = next((key for key in [*new, *old] if old.get(key) != new.get(key)), None)
+    if key == "data.sha256":
+        return (
+            f"on other images or labels (their SHA-256 is {shortened(old.get(key))} there and "
+            f"{shortened(new[key])} here): restore the data of {recipe.data.name}, or name another --out"
+        )
+    if key is None:
+        return another.format("written in another way")
+    return another.format(f"{key} is {old.get(key)} there and {new.get(key)} here")
+
+
+def shortened(checksum: object) -> str:
+    """The beginning of a checksum, which tells it from others."""
+    return f"{str(checksum)[:12]}…" if checksum else "not known"
 
 
 def flat(tree: object, prefix: str = "") -> dict[str, object]:

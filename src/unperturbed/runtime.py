@@ -37,19 +37,24 @@ def generator(device: torch.device, seed: int, *words: str | int) -> Generator:
 
 
 class RandomNumbers:
-    """A source of random numbers for a run, and one for those layers, such as Dropout, that know only the default.
+    """Random numbers of a run: its own, those common to all its processes, and those of layers such as Dropout.
 
     A recording refers to the state of the sources it drew from. On a GPU both are this run's alone, so that runs side
     by side do not disturb each other.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+    def __init__(self, device: torch.device, rank: int = 0, processes: int = 1) -> None:
+        self.device, self.rank = device, rank
         self.own, self.layers = Generator(device), Generator(device)
+        # What is drawn of a whole batch must not depend on who works on which part of it.
+        self.common = self.own if processes == 1 else Generator(device)
 
     def seed(self, seed: int) -> None:
-        """Begin anew, both sources and that of the host."""
-        self.own.manual_seed(seed)
+        """Begin anew, all sources and that of the host."""
+        self.common.manual_seed(seed)
+        if self.own is not self.common:
+            seed = derived_seed(seed, "process", self.rank)
+            self.own.manual_seed(seed)
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
             default = default_generator(self.device)
@@ -59,7 +64,8 @@ class RandomNumbers:
     def renew(self) -> None:
         """Leave the states that a recording which broke off still holds."""
         self.layers = Generator(self.device)
-        self.own.graphsafe_set_state(Generator(self.device).graphsafe_get_state())
+        for source in {self.own, self.common}:
+            source.graphsafe_set_state(Generator(self.device).graphsafe_get_state())
 
 
 def default_generator(device: torch.device) -> Generator:

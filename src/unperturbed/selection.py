@@ -1,5 +1,6 @@
 """Choosing the weights to keep, on labeled images held out of training; never on test images."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,8 @@ class Selection:
     labels: Tensor
     validation: Validation
     seed: int
+    agreed: Callable[[float], float] = float
+    """what several processes, each with statistics of its own, take the accuracy to be"""
     best: dict[str, Any] = field(default_factory=dict[str, Any])
     """accuracy, step and weights"""
     fallen: str = ""
@@ -31,7 +34,7 @@ class Selection:
 
     def measure(self, f: nn.Module, step: int) -> None:
         """Remember f's weights if they are the best so far; notice a sudden fall."""
-        accuracy = self.accuracy(f)
+        accuracy = self.agreed(self.accuracy(f))
         best = self.best.get("accuracy", -1.0)
         if accuracy > best:
             weights = {name: tensor.detach().clone() for name, tensor in f.state_dict().items()}

@@ -19,6 +19,7 @@ from .engine import Accelerated, Engine, Hastener, Recorded, fused, stateless
 from .images import Images
 from .inputs import as_float
 from .objectives import SRT, Batch, Objective, Terms, frozen, own_opinion
+from .processes import Processes
 from .recipe import SGD
 from .runtime import RandomNumbers, derived_seed
 from .schedules import Ramp
@@ -45,6 +46,7 @@ class Step:
     microbatch: int | None
     seed: int
     engine: Engine
+    processes: Processes
     device: torch.device
     say: Callable[[str], None]
     counts: tuple[int, int] = field(default=(0, 0), init=False)
@@ -67,7 +69,7 @@ class Step:
             nesterov=self.optimizer.nesterov,
             fused=on_gpu,
         )
-        self.random = RandomNumbers(self.device)
+        self.random = RandomNumbers(self.device, self.processes.rank, self.processes.count)
         self.rng = self.random.own
         self.since_log = torch.zeros(3, device=self.device, dtype=torch.float64)
         self.first_bad_step = torch.full((2,), self.steps, device=self.device)
@@ -125,7 +127,9 @@ class Step:
         """What to do about a batch that does not fit into memory, with the largest of its halves that does."""
         tried = min(self.batches.batch, self.microbatch or self.batches.batch)
         refused = f"{tried} images at a time do not fit into the memory of {self.device}"
-        while (tried := tried // 2) and part_count(self.batches, tried) <= fewest_labeled(self.batches):
+        while (tried := tried // 2) and part_count(self.batches, tried, self.processes) <= fewest_labeled(
+            self.batches
+        ):
             if self.fits(tried):
                 return f"{refused}, {tried} do: add --microbatch {tried}, which adds up to the same batch"
         return f"{refused}, nor do fewer: lower --batch, or take a smaller network"
@@ -166,24 +170,27 @@ class Step:
         """The batch, augmented, with the opinion of a labeler other than f."""
         labeled, unlabeled = self.rows.split(self.counts)
         pool = torch.cat([self.images.labeled[labeled], self.images.unlabeled[unlabeled]])
-        pool = as_float(augment(pool, self.rng, crop=self.augmentation.crop, flip=self.augmentation.flip))
+        crop, flip = self.augmentation.crop, self.augmentation.flip
+        pool = as_float(augment(pool, self.random.common, crop=crop, flip=flip))
         x, u = pool.split(self.counts)
         opinion = own_opinion(self.labeling.eval(), pool) if self.labeling is not None else None
         return Batch(x, self.images.labels[labeled].long(), u, opinion)
 
     def parts(self, batch: Batch) -> list[Batch]:
-        """The batch in parts of nearly one composition that keep to --microbatch."""
-        count = part_count(self.batches, self.microbatch)
+        """The parts of the batch that this process works on, of nearly one composition and within --microbatch."""
+        count, processes = part_count(self.batches, self.microbatch, self.processes), self.processes
         if count == 1:
             return [batch]
         x, y, u = (tensor.tensor_split(count) for tensor in (batch.x, batch.y, batch.u))
         # The first pieces are the larger ones; no part gets the larger ones of both.
         pieces = zip(x, y, reversed(u), strict=True)
         if batch.opinion is None:
-            return [Batch(x, y, u) for x, y, u in pieces]
+            return processes.own_part([Batch(x, y, u) for x, y, u in pieces])
         of_x, of_u = batch.opinion.split(self.counts)
         opinions = zip(of_x.tensor_split(count), reversed(of_u.tensor_split(count)), strict=True)
-        return [Batch(x, y, u, torch.cat(opinion)) for (x, y, u), opinion in zip(pieces, opinions, strict=True)]
+        return processes.own_part(
+            [Batch(x, y, u, torch.cat(opinion)) for (x, y, u), opinion in zip(pieces, opinions, strict=True)]
+        )
 
     def gradient(self, objective: Objective, parts: list[Batch]) -> Terms:
         """The terms of the objective on all parts; their gradient is left at the parameters.
@@ -195,11 +202,12 @@ class Step:
         labeled, images = self.counts[0], self.batches.batch
         for part in parts:
             terms = objective(self.fast, part, self.rng)
-            if len(parts) > 1:
+            if len(part.x) + len(part.u) < images:
                 share_of_labeled, share = len(part.x) / labeled, (len(part.x) + len(part.u)) / images
                 terms = Terms(share_of_labeled * terms.standard, share * terms.robust)
             (terms.standard + ramp * terms.robust).backward()
             found.append(Terms(terms.standard.detach(), terms.robust.detach()))
+        self.processes.sum_gradients(self.f)
         if len(found) == 1:
             return found[0]
         standard, robust = (torch.stack(values).sum() for values in zip(*found, strict=True))
@@ -240,9 +248,10 @@ class Step:
         return [*weights, *momenta, self.since_log, self.first_bad_step]
 
 
-def part_count(batches: ProportionalBatches, microbatch: int | None) -> int:
-    """The number of parts into which a batch is cut."""
-    return 1 if microbatch is None else -(-batches.batch // min(batches.batch, microbatch))
+def part_count(batches: ProportionalBatches, microbatch: int | None, processes: Processes) -> int:
+    """The number of parts into which a batch is cut, the same for each process."""
+    own = -(-batches.batch // processes.count)
+    return processes.count * (1 if microbatch is None else -(-own // min(own, microbatch)))
 
 
 def fewest_labeled(batches: ProportionalBatches) -> int:
@@ -255,10 +264,15 @@ def out_of_memory(error: RuntimeError) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
-def require_parts(batches: ProportionalBatches, microbatch: int | None) -> None:
+def require_parts(batches: ProportionalBatches, microbatch: int | None, processes: Processes) -> None:
     """Refuse parts so small that some would have no labeled image."""
     labeled = fewest_labeled(batches)
-    if (parts := part_count(batches, microbatch)) > labeled:
+    if (parts := part_count(batches, microbatch, processes)) > labeled and processes.count > 1:
+        raise ValueError(
+            f"{processes.count} processes cut a batch of {batches.batch} into {parts} parts, each of which needs a "
+            f"labeled image, but a batch has only {labeled}: raise --batch or --microbatch, or start fewer processes"
+        )
+    if parts > labeled:
         raise ValueError(
             f"--microbatch {microbatch} cuts a batch of {batches.batch} into {parts} parts, each of which needs a "
             f"labeled image, but a batch has only {labeled}: use at least {-(-batches.batch // labeled)}"

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import nn
@@ -16,6 +16,7 @@ from .guards import CollapseAlarm, DivergedError, Record, blame
 from .images import Images
 from .inputs import as_float
 from .objectives import Objective, Terms, frozen
+from .processes import present, shared
 from .recipe import SGD, Validation
 from .runtime import generator, random_numbers_kept
 from .schedules import Ramp
@@ -68,6 +69,8 @@ class Trainer:
     microbatch: int | None = None
     """images of a batch that are on their way through f at once; none: all"""
     device: torch.device
+    batchnorm: Literal["local", "synchronized"] = "local"
+    """whose images BatchNorm takes its statistics from, where several processes train together"""
     precision: Precision = "auto"
     """of convolutions and matrix products"""
     engine: Engine | None = None
@@ -79,8 +82,9 @@ class Trainer:
             raise ValueError("the average labels, but none is kept: set --averaging.decay, to 0.99 for example")
         require_count("microbatch", self.batch if self.microbatch is None else self.microbatch)
         self.remarks, self.said = list[str](), set[str]()
+        self.processes = present()
         engine = self.engine or engine_for(self.device, self.precision, self.remark)
-        self.f.to(self.device)
+        self.f = shared(self.f.to(self.device), self.processes, self.batchnorm)
         self.images = self.images.to(self.device)
         self.images.check(self.f)
         self.batches = ProportionalBatches(
@@ -89,7 +93,7 @@ class Trainer:
             batch=self.batch,
             seed=self.seed,
         )
-        require_parts(self.batches, self.microbatch)
+        require_parts(self.batches, self.microbatch, self.processes)
         self.outer = Step(
             f=self.f,
             images=self.images,
@@ -105,6 +109,7 @@ class Trainer:
             microbatch=self.microbatch,
             seed=self.seed,
             engine=engine,
+            processes=self.processes,
             device=self.device,
             say=self.remark,
         )
@@ -114,6 +119,7 @@ class Trainer:
             labels=self.images.validation_labels,
             validation=self.validation,
             seed=self.seed,
+            agreed=self.processes.of_first,
         )
         self.average = self.outer.average
         rng = generator(torch.device("cpu"), self.seed, "probe")
@@ -136,9 +142,10 @@ class Trainer:
         self.step += 1
         return terms
 
-    def require_finite(self) -> None:
-        """Raise once a term or a weight has stopped being a number."""
-        standard, robust = self.outer.first_bad_step.tolist()
+    def require_finite(self, *, everywhere: bool) -> None:
+        """Raise once a term, here or in any process, or a weight, equal in all, has stopped being a number."""
+        first_bad_step = self.outer.first_bad_step.clone()
+        standard, robust = (self.processes.least_(first_bad_step) if everywhere else first_bad_step).tolist()
         weights_are_finite = torch.stack([weight.detach().isfinite().all() for weight in self.f.parameters()]).all()
         if min(standard, robust) >= self.steps and weights_are_finite:
             return
@@ -154,7 +161,8 @@ class Trainer:
 
         The speed is that of the steps this process took.
         """
-        standard, robust, steps = self.outer.since_log.tolist()
+        standard, robust, steps = self.processes.sum_(self.outer.since_log.clone()).tolist()
+        steps /= self.processes.count
         self.outer.since_log.zero_()
         labeled, unlabeled = self.probe
         pool = torch.cat([self.images.labeled[labeled], self.images.unlabeled[unlabeled]])
@@ -205,12 +213,12 @@ class Trainer:
                 self.selection.measure(self.result, self.step)
                 done = done or bool(self.selection.fallen)
             if done or self.step % self.log_every == 0:
-                self.require_finite()
+                self.require_finite(everywhere=True)
                 record = self.record(self.step - logged_step, time.perf_counter() - logged)
                 logged, logged_step = time.perf_counter(), self.step
                 self.publish(record, watcher, write_log)
             if write_checkpoint is not None and (done or time.perf_counter() - saved >= checkpoint_seconds):
-                self.require_finite()
+                self.require_finite(everywhere=False)
                 write_checkpoint()
                 saved = time.perf_counter()
             yield self.step
@@ -274,18 +282,19 @@ class Trainer:
             raise ValueError(f"the checkpoint does not fit this recipe ({reason}): delete it to start anew") from None
 
 
-def run_together(runs: Sequence[Iterator[int]], device: torch.device) -> None:
-    """Take the steps of several runs in turn; on a GPU each has a stream of its own, so they fill it together."""
+def run_together(runs: Sequence[Iterator[int]], device: torch.device, stop: Callable[[], bool] = bool) -> bool:
+    """Take the steps of several runs in turn, until all end (then true) or are to stop; on a GPU in streams."""
     on_gpu = device.type == "cuda"
     streams = [torch.cuda.stream(torch.cuda.Stream(device)) if on_gpu else nullcontext() for _ in runs]
     if on_gpu:
         torch.cuda.synchronize(device)
     going = dict(enumerate(runs))
     with random_numbers_kept(device):
-        while going:
+        while going and not stop():
             for number, run in list(going.items()):
                 with streams[number]:
                     if next(run, None) is None:
                         del going[number]
     if on_gpu:
         torch.cuda.synchronize(device)
+    return not going

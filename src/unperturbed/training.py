@@ -2,7 +2,8 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -18,10 +19,12 @@ from .datasets import Dataset, load
 from .engine import Precision
 from .images import Images, parts
 from .objectives import SRT, Objective, Standard
+from .processes import own_device
 from .recipe import SGD, Recipe
 from .runs import RunDirectory
 from .runtime import derived_seed, pick_device
 from .schedules import Cyclic, Ramp
+from .stopping import agreed, leave_checkpoints, waiting_for_others
 from .trainer import Trainer, Watcher, run_together
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -86,6 +89,8 @@ def train(
     device: str = "auto",
     watcher: Watcher | None = None,
     checkpoint_seconds: float = 60.0,
+    stop: Callable[[], bool] = bool,  # never
+    patient: bool = False,
 ) -> nn.Module:
     """Train by the recipe, in that directory; a run that was interrupted there goes on where it stopped."""
     (model,) = train_together(
@@ -94,6 +99,8 @@ def train(
         device=device,
         watchers=None if watcher is None else {out: watcher},
         checkpoint_seconds=checkpoint_seconds,
+        stop=stop,
+        patient=patient,
     )
     return model
 
@@ -105,28 +112,40 @@ def train_together(
     device: str = "auto",
     watchers: Mapping[Path, Watcher] | None = None,
     checkpoint_seconds: float = 60.0,
+    stop: Callable[[], bool] = bool,  # never
+    patient: bool = False,
 ) -> list[nn.Module]:
     """Train by several recipes at a time, each in its directory and each as if it were alone.
 
     Small networks leave most of a GPU idle; their steps are taken in turn, and there each run has its own stream.
+    Between steps it is asked whether to stop; then each run leaves a checkpoint. A directory in which another process
+    trains is refused, unless patience is asked for.
     """
-    where = pick_device(device)
-    prepared = [
-        prepare(recipe, out, folder=folder, device=where, watcher=watchers[out] if watchers else None)
-        for out, recipe in recipes.items()
-    ]
-    run_together(
-        [
+    where = pick_device(own_device(device))
+    with ExitStack() as held:
+        prepared: list[tuple[RunDirectory, Trainer]] = []
+        for out, recipe in recipes.items():
+            watcher = watchers[out] if watchers else None
+            waiting = waiting_for_others(watcher, stop) if patient else None
+            prepared.append(
+                prepare(
+                    recipe, out, folder=folder, device=where, watcher=watcher, held=held, stop=stop, waiting=waiting
+                )
+            )
+        steps = [
             running(run, trainer, watchers[run.path] if watchers else None, checkpoint_seconds)
             for run, trainer in prepared
-        ],
-        where,
-    )
+        ]
+        if not run_together(steps, where, agreed(stop, where)):
+            leave_checkpoints(prepared)
     return [trainer.f for _, trainer in prepared]
 
 
 def running(run: RunDirectory, trainer: Trainer, watcher: Watcher | None, checkpoint_seconds: float) -> Iterator[int]:
     """The steps of a run, which leaves its log, its checkpoints and at last its weights in its directory."""
+    if not trainer.processes.first:
+        yield from trainer.steps_to_take()
+        return
     yield from trainer.steps_to_take(
         watcher=watcher,
         write_log=run.write_log,
@@ -137,13 +156,23 @@ def running(run: RunDirectory, trainer: Trainer, watcher: Watcher | None, checkp
 
 
 def prepare(
-    recipe: Recipe, out: Path, *, folder: Path | None, device: torch.device, watcher: Watcher | None
+    recipe: Recipe,
+    out: Path,
+    *,
+    folder: Path | None,
+    device: torch.device,
+    watcher: Watcher | None,
+    held: ExitStack,
+    stop: Callable[[], bool],
+    waiting: Callable[[str], None] | None,
 ) -> tuple[RunDirectory, Trainer]:
-    """The directory of a run, claimed, and its trainer, as far as an earlier process took it."""
+    """The directory of a run, claimed and held, and its trainer, as far as an earlier process took it."""
     dataset = load(recipe.data.name, folder)
+    images = parts(dataset, recipe.data)
+    recipe = with_checksum(recipe, images)
     trainer = Trainer(
         f=fresh_model(recipe, dataset),
-        images=parts(dataset, recipe.data),
+        images=images,
         objective=recipe.objective,
         steps=recipe.steps,
         batch=recipe.batch,
@@ -157,27 +186,53 @@ def prepare(
         weight_perturbation=recipe.weight_perturbation,
         precision=recipe.precision,
         microbatch=recipe.microbatch,
+        batchnorm=recipe.batchnorm,
         log_every=recipe.log_every,
         device=device,
     )
     run = RunDirectory(out)
-    run.claim(recipe)
+    if trainer.processes.first:
+        run.check(recipe)
+        held.enter_context(run.alone(waiting))
+        run.claim(recipe)
+        run.mend(None if watcher is None else watcher.warned)
     if recipe.labeler == "teacher":
-        trainer.outer.labeler = trained_teacher(recipe, dataset, folder=folder, device=str(device), watcher=watcher)
+        trainer.outer.labeler = trained_teacher(
+            recipe, dataset, folder=folder, device=str(device), watcher=watcher, stop=stop
+        )
+    trainer.processes.collected(run.path)
     state = run.read_checkpoint(device)
     if state is not None:
         trainer.resume(state)
-    run.forget_log_after(trainer.step)
+    if trainer.processes.first:
+        run.forget_log_after(trainer.step)
     return run, trainer
 
 
+def with_checksum(recipe: Recipe, images: Images) -> Recipe:
+    """The recipe with the checksum of the images it is followed on; one that was made for others is refused."""
+    wanted, found = recipe.data.sha256, images.checksum()
+    if wanted not in (None, found):
+        raise ValueError(
+            f"the recipe is for other images or labels of {recipe.data.name} (SHA-256 {wanted}, these have {found}): "
+            "restore the data, or set data.sha256 to null in the recipe"
+        )
+    return replace(recipe, data=replace(recipe.data, sha256=found))
+
+
 def trained_teacher(
-    recipe: Recipe, dataset: Dataset, *, folder: Path | None, device: str, watcher: Watcher | None
+    recipe: Recipe,
+    dataset: Dataset,
+    *,
+    folder: Path | None,
+    device: str,
+    watcher: Watcher | None,
+    stop: Callable[[], bool],
 ) -> nn.Module:
     """The model that labels for this recipe: trained once, kept in the cache, shared by all runs it serves."""
     stage_one = Recipe(
         name=f"{recipe.data.name}-teacher",
-        data=replace(recipe.data, unlabeled=0),
+        data=replace(recipe.data, unlabeled=0, sha256=None),
         model=recipe.model,
         objective=Standard(),
         steps=recipe.teacher.steps,
@@ -185,13 +240,15 @@ def trained_teacher(
         optimizer=recipe.teacher.optimizer,
         precision=recipe.precision,
         microbatch=recipe.microbatch,
+        batchnorm=recipe.batchnorm,
         seed=recipe.seed,
     )
     digest = hashlib.sha256(recipes.dumps(stage_one).encode())
     for tensor in (dataset.train_images, dataset.train_labels):
         digest.update(tensor.numpy().tobytes())
     out = cache() / "teachers" / digest.hexdigest()[:20]
-    return train(stage_one, out, folder=folder, device=device, watcher=watcher).requires_grad_(False)
+    teacher = train(stage_one, out, folder=folder, device=device, watcher=watcher, stop=stop, patient=True)
+    return teacher.requires_grad_(False)
 
 
 def cache() -> Path:

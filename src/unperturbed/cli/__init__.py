@@ -1,11 +1,14 @@
 """The command line: `unperturbed train | evaluate | list | demo`."""
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 
 from .. import __version__
+from ..printing import printable
 from ..recipe import nearest
+from ..signals import SignalError, ending_on_sigterm
 from .catalog import catalog
 from .demo import demo
 from .evaluate import evaluate
@@ -23,14 +26,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The console script `unperturbed`."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        dispatch(words)
+        with ending_on_sigterm():
+            dispatch(words)
     except (ValueError, OSError, ArithmeticError, ImportError, MemoryError) as error:
         if os.environ.get("UNPERTURBED_TRACEBACK"):
             raise
-        sys.exit(f"unperturbed: {error}")
-    except KeyboardInterrupt:
-        print("\nunperturbed: stopped; the same command goes on from what is on disk", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(f"unperturbed: {printable(error)}")
+    except KeyboardInterrupt as stop:
+        signaled = stop if isinstance(stop, SignalError) else SignalError(signal.SIGINT)
+        print(f"\nunperturbed: {signaled}", file=sys.stderr)
+        sys.exit(signaled.code)
 
 
 def dispatch(words: list[str]) -> None:

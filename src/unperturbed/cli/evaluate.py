@@ -14,6 +14,7 @@ from ..datasets import load
 from ..engine import Precision
 from ..evaluation import evaluate as evaluate_model
 from ..neighborhoods import Linf, Spatial
+from ..processes import joined
 from ..progress import Bars, Lines, watching
 from ..recipes import RECIPES, usual_budget
 from ..recipes.budgets import Budget, chosen
@@ -73,8 +74,10 @@ def evaluate(arguments: list[str]) -> None:
     model = fresh_model(recipe, dataset)
     run.read_weights(model)
     images, labels = dataset.test_images[: command.images], dataset.test_labels[: command.images]
-    with watching() as watcher:
+    with joined(command.device) as processes, watching() as watcher:
         watcher.title = recipe.name
+        previous = reports.read(run.report) if run.report.exists() else None
+        processes.collected(run.path)
         report = evaluate_model(
             model,
             images,
@@ -84,11 +87,13 @@ def evaluate(arguments: list[str]) -> None:
             seed=command.seed,
             device=command.device,
             precision=command.precision,
-            watcher=watcher,
+            watcher=watcher if processes.first else None,
             recipe=recipe_files.plain(recipe),
-            previous=reports.read(run.report) if run.report.exists() else None,
+            previous=previous,
             save=lambda report: write_whole(run.report, report.dumps().encode()),
         )
+        if not processes.first:
+            return
         card = trusted(command, model, images, labels, watcher) if command.trust else None
     if card is not None:
         write_whole(run.path / "trust.json", json.dumps(card.plain(), indent=1).encode())

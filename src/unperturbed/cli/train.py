@@ -7,9 +7,12 @@ from typing import Annotated
 import tyro
 
 from .. import recipe as recipe_files
+from ..printing import printable, quoted
+from ..processes import joined
 from ..progress import Titled, watching
 from ..recipe import Recipe
 from ..recipes import named
+from ..signals import stopping_after_a_step
 from ..training import train_together
 from .options import EXAMPLE, leading_words, parse
 
@@ -52,22 +55,26 @@ def train(arguments: list[str]) -> None:
         raise ValueError(f"{len(commands)} recipes are named: add --together to train by all of them at a time")
     if len(runs) < len(commands):
         raise ValueError("a recipe is named twice, but its runs would share a directory: name each once")
-    with watching() as watcher:
+    with stopping_after_a_step() as stop, joined(command.device) as processes, watching() as watcher:
         train_together(
             runs,
             folder=command.data,
             device=command.device,
-            watchers={out: Titled(watcher, recipe.name) for out, recipe in runs.items()},
+            watchers={out: Titled(watcher, recipe.name) for out, recipe in runs.items()} if processes.first else None,
             checkpoint_seconds=command.checkpoint_seconds,
+            stop=stop,
         )
-    for out, recipe in runs.items():
-        print(f"trained {recipe.name} for {recipe.steps} steps; next: unperturbed evaluate {out}")
+    for out, recipe in runs.items() if processes.first else ():
+        print(printable(f"trained {recipe.name} for {recipe.steps} steps; next: unperturbed evaluate {out}"))
 
 
 def directory_of(command: Train, *, several: bool) -> Path:
     """Where a run is kept; that of one among several has a directory of its own in the one that is named."""
     if command.out is not None and not several:
         return command.out
+    name = command.recipe.name
+    if name in ("", ".", "..") or Path(name).name != name:
+        raise ValueError(f"the recipe's name {quoted(name)} is no name for a directory: name one by --out")
     return (command.out or Path("runs")) / command.recipe.name
 
 

@@ -25,7 +25,7 @@ class Merged:
     """A convolution of the network, the BatchNorm behind it if any, and the convolution of the copy that is both."""
 
     convolution: nn.Conv2d
-    norm: nn.BatchNorm2d | None
+    norm: nn.BatchNorm2d | nn.SyncBatchNorm | None
     copy: nn.Conv2d
 
     def refresh(self) -> None:
@@ -97,7 +97,7 @@ def rewritten(f: nn.Module, *, for_tensor_cores: bool) -> tuple[fx.GraphModule, 
         if convolution is None or calls[node.target] > 1 or not plain(convolution):
             continue
         behind = next(iter(node.users)) if len(node.users) == 1 else node
-        norm = called(f, behind, nn.BatchNorm2d)
+        norm = called(f, behind, nn.BatchNorm2d) or called(f, behind, nn.SyncBatchNorm)
         if norm is not None and (norm.running_var is None or calls[behind.target] > 1):
             norm = None
         extra = -int(convolution.in_channels) % CHANNELS if for_tensor_cores and convolution.groups == 1 else 0

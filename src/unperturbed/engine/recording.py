@@ -83,7 +83,8 @@ class Recorded(Generic[Result]):
         """Record the step, replay it, take it again from where it began, and compare where the two end."""
         before = copies(self.state())
         graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self.random.own)
+        for source in {self.random.own, self.random.common}:
+            graph.register_generator_state(source)
         self.pool = self.pool or torch.cuda.graph_pool_handle()
         try:
             with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):

@@ -95,7 +95,13 @@ def measure(
 ) -> Row:
     """Attack one model and write its report."""
     report = evaluate(
-        model, dataset.test_images, dataset.test_labels, attacks, seed=recipe.seed, device="cpu", recipe=plain(recipe)
+        model,
+        dataset.test_images,
+        dataset.test_labels,
+        attacks,
+        seed=recipe.seed,
+        device="cpu",
+        recipe=plain(run.read_recipe()),
     )
     write_whole(run.report, report.dumps().encode())
     own = "gridadv" if "spatial" in recipe.name else "pgd"

@@ -1,0 +1,76 @@
+"""Files that are written whole or not at all, and what killed processes leave of them."""
+
+import os
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+LONGEST_WRITE = 3600.0
+"""seconds after which nobody is still writing a file"""
+WRITTEN_WITHOUT_LOCK = (".report.json.", ".trust.json.")
+"""how the names of files begin that an evaluation may be writing while nobody trains"""
+
+
+def write_whole(path: Path, content: bytes, *, before: Path | None = None) -> None:
+    """Write to a new file, flush it to the disk and rename it; on failure the old file stays as it was.
+
+    Where a place for the file before is named, the old one is moved there, else it is replaced.
+    """
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.new")
+    with explained(path):
+        try:
+            with fresh.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            if before is not None and path.exists():
+                path.replace(before)
+            fresh.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                fresh.unlink(missing_ok=True)
+            raise
+        flush_names(path.parent)
+
+
+def flush_names(directory: Path) -> None:
+    """Bring the names of a directory's files to the disk, where the system can do so."""
+    with suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def explained(path: Path) -> Generator[None]:
+    """Say in a sentence what could not be written and why."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(
+            f"could not write {path} ({error.strerror or error}): what was there before is kept; "
+            "put that right and the same command goes on"
+        ) from error
+
+
+def names_in(directory: Path) -> list[str]:
+    """The names of the files in a directory; none where there is no directory."""
+    return [file.name for file in directory.iterdir()] if directory.is_dir() else []
+
+
+def half_written(name: str) -> bool:
+    """Whether a file of that name is one that `write_whole` has not finished."""
+    return name.startswith(".") and name.endswith(".new")
+
+
+def sweep(directory: Path, *, alone: bool) -> None:
+    """Remove what killed processes left; younger files may be the work of one that is alive."""
+    for name in filter(half_written, names_in(directory)):
+        file = directory / name
+        with suppress(OSError):
+            abandoned = alone and not name.startswith(WRITTEN_WITHOUT_LOCK)
+            if abandoned or time.time() - file.stat().st_mtime > LONGEST_WRITE:
+                file.unlink()

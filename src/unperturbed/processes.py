@@ -1,0 +1,126 @@
+"""Several processes that train or attack together, as torchrun starts them; for one alone this does nothing."""
+
+import os
+from collections import abc
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Literal, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+
+Value = TypeVar("Value")
+group: Any = torch.distributed
+MEETINGS = count()
+"""how often processes have met"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Processes:
+    """One process among those that work together."""
+
+    rank: int = 0
+    """number of this one"""
+    count: int = 1
+    """number of all"""
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the one that speaks and writes for all."""
+        return self.rank == 0
+
+    def sum_(self, tensor: Tensor) -> Tensor:
+        """Replace a tensor by its sum over all processes."""
+        if self.count > 1:
+            group.all_reduce(tensor)
+        return tensor
+
+    def least_(self, tensor: Tensor) -> Tensor:
+        """Replace a tensor by its smallest values over all processes."""
+        if self.count > 1:
+            group.all_reduce(tensor, op=group.ReduceOp.MIN)
+        return tensor
+
+    def sum_gradients(self, f: nn.Module) -> None:
+        """Leave at the parameters the sum of what each process left there, in one exchange."""
+        gradients = [weight.grad for weight in f.parameters() if weight.grad is not None]
+        if self.count == 1 or not gradients:
+            return
+        whole = self.sum_(torch.cat([gradient.flatten() for gradient in gradients]))
+        for gradient, values in zip(
+            gradients, whole.split([gradient.numel() for gradient in gradients]), strict=True
+        ):
+            gradient.copy_(values.view_as(gradient))
+
+    def share_first(self, f: nn.Module) -> None:
+        """Give every process the weights and statistics of the first."""
+        for tensor in f.state_dict().values() if self.count > 1 else ():
+            group.broadcast(tensor, src=0)
+
+    def of_first(self, value: Value) -> Value:
+        """The value that the first process has."""
+        return self.collected(value)[0]
+
+    def collected(self, value: Value) -> list[Value]:
+        """The values of all processes, in their order."""
+        if self.count == 1:
+            return [value]
+        values: list[Value | None] = [None] * self.count
+        group.all_gather_object(values, value)
+        return cast(list[Value], values)
+
+    def own_part(self, items: list[Value]) -> list[Value]:
+        """Every item belongs to one process; these belong to this one."""
+        return items[self.rank :: self.count]
+
+
+def shared(f: nn.Module, processes: Processes, batchnorm: Literal["local", "synchronized"]) -> nn.Module:
+    """F for training by several processes: the weights of the first, and statistics of each or of all."""
+    if processes.count == 1:
+        return f
+    if batchnorm == "synchronized":
+        if not next(f.parameters()).is_cuda:
+            raise ValueError("--batchnorm synchronized needs GPUs: train with local statistics, or on GPUs")
+        f = cast(nn.Module, nn.SyncBatchNorm.convert_sync_batchnorm(f))
+    processes.share_first(f)
+    return f
+
+
+def present() -> Processes:
+    """The processes that have been joined, or this one alone."""
+    if group.is_available() and group.is_initialized():
+        return Processes(rank=group.get_rank(), count=group.get_world_size())
+    return Processes()
+
+
+def own_device(name: str) -> str:
+    """The device of this process: of several on a machine with GPUs, each has its own."""
+    place = os.environ.get("LOCAL_RANK")
+    if place is None or name not in ("auto", "cuda") or not torch.cuda.is_available():
+        return name
+    if int(place) >= torch.cuda.device_count():
+        raise ValueError(
+            f"process {place} of this machine has no GPU of its own, there are {torch.cuda.device_count()}: "
+            "lower --nproc-per-node, or add --device cpu"
+        )
+    return f"cuda:{place}"
+
+
+@contextmanager
+def joined(device: str) -> abc.Generator[Processes]:
+    """Work with the processes that torchrun started together with this one, over NCCL on GPUs and gloo elsewhere."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield Processes()
+        return
+    on_gpu = own_device(device).startswith("cuda")
+    if on_gpu:
+        torch.cuda.set_device(own_device(device))
+    store, rank, size = next(group.rendezvous("env://"))
+    # Processes that were started again, or meet again, must not find the addresses of those that died or left.
+    store = group.PrefixStore(f"life {os.environ.get('TORCHELASTIC_RESTART_COUNT')}, {next(MEETINGS)}", store)
+    group.init_process_group("nccl" if on_gpu else "gloo", store=store, rank=rank, world_size=size)
+    try:
+        yield present()
+    finally:
+        group.destroy_process_group()

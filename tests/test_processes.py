@@ -1,0 +1,129 @@
+"""Several processes end where one ends, with one report, and go on after one of them died or left."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from two_processes import ATTACKED, EXTRAS, go_on, run_steps
+from unperturbed import report as reports
+from unperturbed.cli import main
+from unperturbed.processes import Processes, own_device, present, shared
+
+SCRIPT = Path(__file__).parent / "two_processes.py"
+
+
+def start(count: int, task: str, folder: Path, *options: str) -> str:
+    """Let so many processes do something, and return what they said."""
+    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}", *options]
+    command = [sys.executable, *launch, str(SCRIPT), task, str(folder)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """What one process and what three processes were left with."""
+    folder = tmp_path_factory.mktemp("steps")
+    go_on(folder)
+    run_steps(folder)
+    start(3, "steps", folder)
+    go_on(folder)
+    return lambda *names: torch.load(folder / f"{'-'.join(map(str, names))}.pt", weights_only=True)
+
+
+@pytest.mark.parametrize("name", EXTRAS)
+def test_three_processes_end_with_the_weights_and_the_log_of_one(ended, name):
+    alone, first = ended(name, 1, 0), ended(name, 3, 0)
+    for mine, its in zip(alone["weights"], first["weights"], strict=True):
+        torch.testing.assert_close(mine, its, atol=1e-6, rtol=0)
+    assert [record["step"] for record in first["log"]] == [4, 8, 12]
+    for mine, its in zip(alone["log"], first["log"], strict=True):
+        for key in ("standard", "robust", "labeled_accuracy", "largest_class_share"):
+            assert mine[key] == pytest.approx(its[key], abs=1e-5), key
+    for rank in (1, 2):
+        assert all(map(torch.equal, first["weights"], ended(name, 3, rank)["weights"]))
+
+
+def test_a_run_goes_on_with_more_processes_and_with_fewer(ended):
+    state = ended("state")
+    assert state["step"] == 12
+    for mine, its in zip(state["model"].values(), ended("plain", 1, 0)["weights"], strict=True):
+        torch.testing.assert_close(mine, its, atol=1e-6, rtol=0)
+
+
+@pytest.fixture(scope="module")
+def survived(tmp_path_factory):
+    """The directory of a run by two processes, one of which died on the way, and what was said."""
+    folder = tmp_path_factory.mktemp("died")
+    said = start(2, "die", folder, "--max-restarts=1")
+    assert (folder / "died").exists()
+    return folder / "run", said
+
+
+def test_a_process_that_dies_is_started_again_and_the_run_goes_on(survived):
+    run, said = survived
+    steps = [json.loads(line)["step"] for line in (run / "log.jsonl").read_text().splitlines()]
+    assert steps == [3, 6, 9]
+    assert (run / "model.safetensors").exists()
+    assert said.count("trained digits-pixel-srt for 9 steps") == 1
+
+
+def test_processes_write_one_report_which_is_that_of_a_process_alone(survived, tmp_path):
+    together, alone = tmp_path / "together", tmp_path / "alone"
+    for copy in (together, alone):
+        shutil.copytree(survived[0], copy)
+    assert start(2, "evaluate", together).count("worst case of all") == 1
+    main(["evaluate", str(alone), *ATTACKED])
+    one, two = (reports.read(copy / "report.json") for copy in (alone, together))
+    assert (
+        [result.name for result in one.attacks]
+        == [result.name for result in two.attacks]
+        == ["pgd", "randadv", "ddn"]
+    )
+    for mine, its in zip(one.attacks, two.attacks, strict=True):
+        assert torch.equal(mine.predicted, its.predicted)
+        assert (mine.settings, mine.rejected, mine.median_size) == (its.settings, its.rejected, its.median_size)
+    # What other processes found is not looked for again.
+    main(["evaluate", str(together), *ATTACKED])
+    assert reports.read(together / "report.json").dumps() == two.dumps()
+
+
+def test_a_process_alone_exchanges_nothing():
+    alone, tensor = present(), torch.arange(3.0)
+    assert alone == Processes(rank=0, count=1)
+    assert alone.first
+    assert alone.sum_(tensor) is alone.least_(tensor) is tensor
+    assert (alone.of_first("word"), alone.collected(1), alone.own_part([1, 2, 3])) == ("word", [1], [1, 2, 3])
+
+
+def test_every_item_belongs_to_one_process():
+    items = list(range(11))
+    parts = [Processes(rank=rank, count=4).own_part(items) for rank in range(4)]
+    assert sorted(item for part in parts for item in part) == items
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def test_statistics_of_all_processes_need_gpus():
+    with pytest.raises(ValueError, match="--batchnorm synchronized needs GPUs"):
+        shared(torch.nn.Linear(2, 2), Processes(rank=1, count=2), "synchronized")
+
+
+def test_each_process_has_its_own_gpu_where_there_are_any(monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert own_device("auto") == own_device("cuda") == "cuda:1"
+    assert own_device("cpu") == "cpu"
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(ValueError, match="process 2 of this machine has no GPU of its own, there are 2"):
+        own_device("auto")
+    monkeypatch.delenv("LOCAL_RANK")
+    assert own_device("auto") == "auto"

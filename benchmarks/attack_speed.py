@@ -28,8 +28,7 @@ from unperturbed.models import ResNet, ResNet18
 from unperturbed.recipes import named
 from unperturbed.runtime import provenance
 from unperturbed.schedules import Cyclic
-from unperturbed.trainer import Trainer
-from unperturbed.training import fresh_model
+from unperturbed.training import trainer_by
 
 GPU = torch.device("cuda")
 EPS = 0.031
@@ -60,18 +59,9 @@ def networks(options: Options, dataset: Dataset) -> dict[str, nn.Module]:
     file = options.models / "spatial.safetensors"
     if not file.exists():
         recipe = named("cifar10-spatial-srt")
-        recipe = replace(recipe, optimizer=replace(recipe.optimizer, rate=Cyclic(peak=0.1)))
-        run = Trainer(
-            f=fresh_model(recipe, dataset),
-            images=parts(dataset, recipe.data),
-            objective=recipe.objective,
-            steps=options.spatial_steps,
-            batch=recipe.batch,
-            optimizer=recipe.optimizer,
-            augmentation=recipe.data,
-            log_every=1000,
-            device=GPU,
-        )
+        optimizer = replace(recipe.optimizer, rate=Cyclic(peak=0.1))
+        recipe = replace(recipe, optimizer=optimizer, steps=options.spatial_steps, log_every=1000)
+        run = trainer_by(recipe, dataset, parts(dataset, recipe.data), GPU)
         run.run(write_log=print)
         save_file({key: value.cpu().contiguous() for key, value in run.f.state_dict().items()}, file)
     found: dict[str, nn.Module] = {}

@@ -8,7 +8,7 @@ ball of radius 0.031 on all 10,000 test images, in float32. The models are kept 
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -29,8 +29,7 @@ from unperturbed.recipe import SGD, Recipe
 from unperturbed.runtime import provenance
 from unperturbed.schedules import Cyclic, Ramp
 from unperturbed.solvers import FGSM
-from unperturbed.trainer import Trainer
-from unperturbed.training import fresh_model
+from unperturbed.training import trainer_by
 
 RECIPE = Recipe(
     name="cifar10-resnet18-fast-srt",
@@ -41,6 +40,7 @@ RECIPE = Recipe(
     batch=512,
     optimizer=SGD(rate=Cyclic(peak=0.2)),
     ramp=Ramp(over=0.8),
+    log_every=500,
 )
 ENGINES = {"engine, bfloat16": None, "plain, TF32 convolutions": Engine(precision="tf32")}
 """None: what the device gets by itself"""
@@ -71,20 +71,8 @@ def main(options: Options) -> None:
         if options.only and not any(word in name for word in options.only):
             continue
         started = time.perf_counter()
-        run = Trainer(
-            f=fresh_model(RECIPE, dataset),
-            images=parts(dataset, RECIPE.data),
-            objective=RECIPE.objective,
-            steps=options.steps,
-            batch=RECIPE.batch,
-            optimizer=RECIPE.optimizer,
-            ramp=RECIPE.ramp,
-            augmentation=RECIPE.data,
-            seed=RECIPE.seed,
-            log_every=500,
-            device=device,
-            engine=engine,
-        )
+        recipe = replace(RECIPE, steps=options.steps)
+        run = trainer_by(recipe, dataset, parts(dataset, recipe.data), device, engine)
         speeds: list[float] = []
         run.run(write_log=lambda record, speeds=speeds: speeds.append(record["images_per_second"]))
         seconds = time.perf_counter() - started

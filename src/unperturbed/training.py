@@ -16,7 +16,7 @@ from . import recipe as recipes
 from .averaging import Average
 from .data import Data
 from .datasets import Dataset, load
-from .engine import Precision
+from .engine import Engine, Precision
 from .images import Images, parts
 from .objectives import SRT, Objective, Standard
 from .processes import own_device
@@ -170,7 +170,31 @@ def prepare(
     dataset = load(recipe.data.name, folder)
     images = parts(dataset, recipe.data)
     recipe = with_checksum(recipe, images)
-    trainer = Trainer(
+    trainer = trainer_by(recipe, dataset, images, device)
+    run = RunDirectory(out)
+    if trainer.processes.first:
+        run.check(recipe)
+        held.enter_context(run.alone(waiting))
+        run.claim(recipe)
+        run.mend(None if watcher is None else watcher.warned)
+    if recipe.labeler == "teacher":
+        trainer.outer.labeler = trained_teacher(
+            recipe, dataset, folder=folder, device=str(device), watcher=watcher, stop=stop
+        )
+    trainer.processes.collected(run.path)
+    state = run.read_checkpoint(device)
+    if state is not None:
+        trainer.resume(state)
+    if trainer.processes.first:
+        run.forget_log_after(trainer.step)
+    return run, trainer
+
+
+def trainer_by(
+    recipe: Recipe, dataset: Dataset, images: Images, device: torch.device, engine: Engine | None = None
+) -> Trainer:
+    """The trainer of a fresh model by a recipe, on an engine other than the usual one if that is asked for."""
+    return Trainer(
         f=fresh_model(recipe, dataset),
         images=images,
         objective=recipe.objective,
@@ -189,24 +213,8 @@ def prepare(
         batchnorm=recipe.batchnorm,
         log_every=recipe.log_every,
         device=device,
+        engine=engine,
     )
-    run = RunDirectory(out)
-    if trainer.processes.first:
-        run.check(recipe)
-        held.enter_context(run.alone(waiting))
-        run.claim(recipe)
-        run.mend(None if watcher is None else watcher.warned)
-    if recipe.labeler == "teacher":
-        trainer.outer.labeler = trained_teacher(
-            recipe, dataset, folder=folder, device=str(device), watcher=watcher, stop=stop
-        )
-    trainer.processes.collected(run.path)
-    state = run.read_checkpoint(device)
-    if state is not None:
-        trainer.resume(state)
-    if trainer.processes.first:
-        run.forget_log_after(trainer.step)
-    return run, trainer
 
 
 def with_checksum(recipe: Recipe, images: Images) -> Recipe:

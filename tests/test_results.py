@@ -82,3 +82,12 @@ def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
     assert f"reached {whole['matmul_peak_tflops']:.0f} TFLOP/s" in page
     assert f"and {rectified['matmul_peak_tflops']:.0f} in the second" in page
     assert f"side by side took {rectified['four_small_runs']['ratio']:.2f} times as long" in page
+
+
+def test_the_page_of_reliability_shows_the_soak_as_it_was_run():
+    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    soak = json.loads((ROOT / "results" / "soak.json").read_text(encoding="utf-8"))
+    assert soak["inputs_in_all"] == sum(soak["inputs"].values()) >= 100_000
+    assert soak["failed"] == 0
+    assert f"{soak['inputs_in_all']:,} inputs in {soak['seconds']:.0f}\nseconds" in page
+    assert soak["date"] in page

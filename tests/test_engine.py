@@ -27,6 +27,7 @@ from unperturbed.losses import cross_entropy
 from unperturbed.models import DigitsCNN, PreActResNet18, ResNet, ResNet18, SmallCNN, WideResNet
 from unperturbed.neighborhoods import L2, Linf, Spatial
 from unperturbed.objectives import AT, SRT, TRADES, Batch, Mixture, Objective, Standard, Terms, frozen, own_opinion
+from unperturbed.processes import Processes
 from unperturbed.recipe import SGD
 from unperturbed.schedules import Piecewise
 from unperturbed.solvers import FGSM, NFGSM, PGD, Grid, Sequential, Solver, Strongest, WorstOfK
@@ -1367,6 +1368,13 @@ def test_a_batch_that_does_not_fit_into_memory_ends_the_run_with_advice(most, mi
     assert all(weight.grad is None for weight in run.f.parameters())
     if "add --microbatch" in advice:
         trainer(f=without_batchnorm(), objective=Demanding(most), microbatch=int(advice.split()[-1])).advance()
+
+
+def test_one_of_several_processes_without_room_tries_nothing_that_the_others_would_have_to_join(monkeypatch):
+    run = trainer(f=without_batchnorm())
+    run.outer.processes = Processes(rank=1, count=2)
+    monkeypatch.setattr(run.outer, "fits", pytest.fail)
+    assert run.outer.too_large().endswith("memory of cpu: lower --microbatch or --batch, or start more processes")
 
 
 def test_other_errors_of_a_step_come_out_as_they_are():

@@ -110,7 +110,7 @@ def searching_engine(device: torch.device, precision: Precision, images: int) ->
 
 
 def on_engine(f: nn.Module, engine: Engine, images: Tensor, batch: int) -> nn.Module:
-    """F as attacks see it; they ask for whole batches, for a good share of one, or for as many points as fit."""
+    """The network that attacks see: they ask for whole batches, a good share of one, or as many points as fit."""
     sizes = (batch, AT_ONCE_ON_A_GPU) if engine.compiled else ()
     return Accelerated(f, engine, images, say=warn, filled_up_to=sizes)
 
@@ -149,10 +149,15 @@ def fingerprint(f: nn.Module, images: Tensor, labels: Tensor, seed: int, batch: 
     return digest.hexdigest()
 
 
-@torch.no_grad()
 def predictions(f: nn.Module, images: Tensor, batch: int, device: torch.device) -> Tensor:
     """C(x) of every image."""
-    return torch.cat([f(as_float(part.to(device))).argmax(1).cpu() for part in images.split(batch)])
+    return torch.cat([predicted_classes(f, as_float(part.to(device))).cpu() for part in images.split(batch)])
+
+
+@torch.no_grad()
+def predicted_classes(f: nn.Module, points: Tensor) -> Tensor:
+    """What f says of what an attack returned, which may hold anything."""
+    return f(points.nan_to_num()).argmax(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,24 +169,25 @@ class Defender:
     engine: Engine
     device: torch.device
 
-    def attacked(self, attack: Attack, x: Tensor, y: Tensor, rng: Generator, again: Generator) -> Tensor:
-        """What the attack found; images it believes to have fooled, wrongly, are attacked once more in float32."""
+    def attacked(
+        self, attack: Attack, x: Tensor, y: Tensor, rng: Generator, again: Generator
+    ) -> tuple[Tensor, Tensor]:
+        """What the attack found and what f says of it; where it wrongly believes in it, it searches f in float32."""
         found = self.searching(self.searched, attack, x, y, rng, self.engine)
+        predicted = predicted_classes(self.f, found.to(x))
         if self.searched is self.f:
-            return found
-        with torch.no_grad():
-            point = found.nan_to_num().to(x)
-            with self.engine.arithmetic():
-                believed = self.searched(point).argmax(1) != y
-            doubtful = (believed & (self.f(point).argmax(1) == y)).nonzero().squeeze(1)
+            return found, predicted
+        with self.engine.arithmetic():
+            believed = predicted_classes(self.searched, found.to(x)) != y
+        doubtful = (believed & (predicted == y)).nonzero().squeeze(1)
         if len(doubtful) == 0:
-            return found
+            return found, predicted
         better = self.searching(self.f, attack, x[doubtful], y[doubtful], again, Engine())
-        with torch.no_grad():
-            fooling = self.f(better.nan_to_num().to(x)).argmax(1) != y[doubtful]
+        said = predicted_classes(self.f, better.to(x))
+        fooling = said != y[doubtful]
         found = found.clone()
-        found[doubtful[fooling]] = better[fooling].to(found)
-        return found
+        found[doubtful[fooling]], predicted[doubtful[fooling]] = better[fooling].to(found), said[fooling]
+        return found, predicted
 
     def searching(self, f: nn.Module, attack: Attack, x: Tensor, y: Tensor, rng: Generator, engine: Engine) -> Tensor:
         """The attack on f, which gets copies and a mode of its own: it must not move what it is measured against."""
@@ -212,10 +218,8 @@ def run_attack(
         part = slice(start, start + batch)
         x, y = as_float(images[part].to(device)), clean[part].to(device)
         generators = generator(device, seed, name, start), generator(device, seed, name, start, "again")
-        perturbed = defender.attacked(attack, x, y, *generators)
+        perturbed, predicted = defender.attacked(attack, x, y, *generators)
         valid = checked(attack, x, perturbed)
-        with torch.no_grad():
-            predicted = defender.f(perturbed.nan_to_num().to(x)).argmax(1)
         after[part] = torch.where(valid, predicted, y).cpu()
         if isinstance(attack, MinimumNorm):
             sizes.append(torch.where(predicted != y, attack.size(x, perturbed).to(x), torch.inf).cpu())

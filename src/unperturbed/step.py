@@ -127,6 +127,8 @@ class Step:
         """What to do about a batch that does not fit into memory, with the largest of its halves that does."""
         tried = min(self.batches.batch, self.microbatch or self.batches.batch)
         refused = f"{tried} images at a time do not fit into the memory of {self.device}"
+        if self.processes.count > 1:  # Others may have room and would not take part in a trial.
+            return f"{refused}: lower --microbatch or --batch, or start more processes"
         while (tried := tried // 2) and part_count(self.batches, tried, self.processes) <= fewest_labeled(
             self.batches
         ):

@@ -13,13 +13,13 @@ from unperturbed.attacks import cw_linf, grid, pgd
 from unperturbed.averaging import Average
 from unperturbed.data import Data
 from unperturbed.datasets import load
-from unperturbed.engine import Engine, engine_for
+from unperturbed.engine import Accelerated, Engine, engine_for
 from unperturbed.engine.convolutions import CONVOLUTION, ours
 from unperturbed.evaluation import evaluate
 from unperturbed.images import Images, parts
 from unperturbed.models import DigitsCNN
 from unperturbed.neighborhoods import Linf, Spatial
-from unperturbed.objectives import SRT, TRADES
+from unperturbed.objectives import SRT, TRADES, frozen
 from unperturbed.recipe import SGD
 from unperturbed.schedules import Cyclic, Piecewise, Ramp
 from unperturbed.solvers import FGSM, PGD, WorstOfK
@@ -273,3 +273,26 @@ def test_kernels_of_our_own_have_the_values_and_the_slopes_of_the_convolution(ch
     for mine, its in zip(found, wanted, strict=True):
         assert mine.shape == its.shape
         assert (mine.double() - its).norm() <= 0.01 * its.norm()
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
+def test_recorded_queries_answer_as_those_that_are_asked(precision):
+    f = network(dropout=0.0).to(GPU).eval()
+    x = digits().labeled[:60].to(GPU).float() / 16
+    x = x.view(60, 1, 8, 8)
+    engine = Engine(precision=precision, folded=True, recorded=True)
+    said: list[str] = []
+    fast = Accelerated(f, engine, x[:2], say=said.append, filled_up_to=(16, 64))
+    assert len(fast.queries) == 2
+    with frozen(fast), engine.arithmetic():
+        points = [x[rows].clone().requires_grad_() for rows in (slice(0, 60), slice(0, 9), slice(20, 36))]
+        # All are asked before the first slopes are.
+        answers = [fast(point) for point in points]
+        for point, answer in zip(points, answers, strict=True):
+            plain = fast.still(point)
+            found, wanted = (torch.autograd.grad(each.square().sum(), point)[0] for each in (answer, plain))
+            with torch.no_grad():
+                pairs = ((answer, plain), (found, wanted), (fast(point), plain))
+                # Libraries choose their kernels by the number of images.
+                assert all((mine - its).norm() <= 0.02 * its.norm() for mine, its in pairs)
+    assert not said

@@ -595,11 +595,24 @@ def test_a_report_says_how_it_was_searched_and_is_used_again_for_that_alone(netw
     assert again["fgsm"].seconds != 7.0
 
 
-def test_a_gpu_tries_more_points_of_a_search_at_once(monkeypatch):
-    gpu, both = torch.device("cuda"), compound(Grid(), WorstOfK())
+def test_a_gpu_tries_more_points_of_a_search_at_once_and_fewer_of_large_images():
+    class OnGPU:
+        """Stands for images of a shape on a GPU."""
+
+        is_cuda = True
+
+        def __init__(self, *shape: int) -> None:
+            self.shape = shape
+
+        def __getitem__(self, row: int) -> Tensor:
+            return torch.empty(self.shape)
+
+    both, small = compound(Grid(), WorstOfK()), OnGPU(3, 32, 32)
     for attack in (grid(), random(), both):
-        assert evaluation.roomy(attack, torch.device("cpu")) is attack
-    assert evaluation.roomy(grid(), gpu).solver.at_once == evaluation.AT_ONCE_ON_A_GPU
-    assert [stage.at_once for stage in evaluation.roomy(both, gpu).solver.stages] == [evaluation.AT_ONCE_ON_A_GPU] * 2
-    assert evaluation.roomy(pgd(), gpu) == pgd()
-    assert evaluation.roomy(flip, gpu) is flip
+        assert evaluation.roomy(attack, torch.rand(2, 3, 32, 32)) is attack
+    assert evaluation.roomy(grid(), small).solver.at_once == 8192
+    assert evaluation.roomy(grid(), OnGPU(3, 48, 64)).solver.at_once == 8192 // 3
+    assert evaluation.roomy(grid(), OnGPU(3, 512, 512)).solver.at_once == grid().solver.at_once
+    assert [stage.at_once for stage in evaluation.roomy(both, small).solver.stages] == [8192] * 2
+    assert evaluation.roomy(pgd(), small) == pgd()
+    assert evaluation.roomy(flip, small) is flip

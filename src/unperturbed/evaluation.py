@@ -22,10 +22,12 @@ from .solvers import require_count
 
 ROUNDING = 1e-6
 """how far outside [0, 1] a pixel may lie through rounding alone"""
-AT_ONCE_ON_A_GPU = 8192
-"""points of a search that a GPU tries at once"""
-WORTH_COMPILING = 2000
-"""images to attack from which on compiling the network, which takes some tens of seconds, pays"""
+NUMBERS_ON_A_GPU = 8192 * 3 * 32 * 32
+"""of all points of a search that a GPU tries at once"""
+BATCH, BATCH_ON_A_GPU = 500, 1000
+"""images attacked at once where nobody says how many"""
+SMALLEST = 32
+"""images up to which questions are filled up that are smaller still"""
 
 
 class AttackWatcher(Protocol):
@@ -42,7 +44,7 @@ def evaluate(
     labels: Tensor,
     attacks: Mapping[str, Attack],
     *,
-    batch: int = 500,
+    batch: int | None = None,
     seed: int = 0,
     device: str = "auto",
     precision: Precision = "auto",
@@ -58,15 +60,16 @@ def evaluate(
     asked for; predictions, before and after, are float32. The report is saved after each attack; what a previous
     report holds for the same model, images and settings is not computed again.
     """
-    require_count("batch", batch)
     where = pick_device(own_device(device))
+    batch = (BATCH_ON_A_GPU if where.type == "cuda" else BATCH) if batch is None else batch
+    require_count("batch", batch)
     f.to(where)
     if len(images) == 0:
         raise ValueError("no image was given, expected at least one to evaluate on")
     check_images(as_float(images))
     classes = output_classes(f, as_float(images[:2]).to(where))
     check_labels(labels, len(images), classes)
-    engine = searching_engine(where, precision, len(images))
+    engine = searching_engine(where, precision)
     searched = f if engine.plain else on_engine(f, engine, as_float(images[:2]).to(where), batch)
     with frozen(f), Engine().arithmetic():
         report = Report(
@@ -101,33 +104,39 @@ def evaluate(
     return report
 
 
-def searching_engine(device: torch.device, precision: Precision, images: int) -> Engine:
-    """How attacks compute: as it pays, with float32 asked for by name just as the network is written."""
-    if precision == "float32":
-        return Engine()
-    engine = engine_for(device, precision, warn)
-    return replace(engine, compiled=engine.compiled and images >= WORTH_COMPILING)
+def searching_engine(device: torch.device, precision: Precision) -> Engine:
+    """How attacks compute: as it pays, with float32 asked for by name just as the network is written.
+
+    Nothing is compiled: that takes longer than what it saves in most evaluations, once queries are recorded.
+    """
+    return Engine() if precision == "float32" else replace(engine_for(device, precision, warn), compiled=False)
 
 
 def on_engine(f: nn.Module, engine: Engine, images: Tensor, batch: int) -> nn.Module:
-    """The network that attacks see: they ask for whole batches, a good share of one, or as many points as fit."""
-    sizes = (batch, AT_ONCE_ON_A_GPU) if engine.compiled else ()
+    """The network that attacks see: they ask for whole batches, for the rest of one, or as many points as fit."""
+    halves = {-(-batch // 2**power) for power in range((batch // SMALLEST).bit_length())}
+    sizes = (*{SMALLEST, *halves, room_for(images)},) if engine.recorded else ()
     return Accelerated(f, engine, images, say=warn, filled_up_to=sizes)
 
 
-def roomy(part: Any, device: torch.device) -> Any:
-    """The same attack, trying as many points of a search at once as a GPU is filled by."""
-    if device.type != "cuda" or not is_dataclass(part) or isinstance(part, type):
+def room_for(images: Tensor) -> int:
+    """How many images of this shape fill a GPU."""
+    return max(1, NUMBERS_ON_A_GPU // images[0].numel())
+
+
+def roomy(part: Any, images: Tensor) -> Any:
+    """The same attack, trying as many points of a search at once as a GPU is filled by, if the images are on one."""
+    if not images.is_cuda or not is_dataclass(part) or isinstance(part, type):
         return part
     changes: dict[str, Any] = {}
     for slot in fields(part):
         value = getattr(part, slot.name)
         if slot.name == "at_once":
-            changes[slot.name] = max(value, AT_ONCE_ON_A_GPU)
+            changes[slot.name] = max(value, room_for(images))
         elif slot.name == "solver":
-            changes[slot.name] = roomy(value, device)
+            changes[slot.name] = roomy(value, images)
         elif slot.name in ("stages", "solvers"):
-            changes[slot.name] = tuple(roomy(one, device) for one in value)
+            changes[slot.name] = tuple(roomy(one, images) for one in value)
     return replace(part, **changes)
 
 
@@ -192,7 +201,7 @@ class Defender:
     def searching(self, f: nn.Module, attack: Attack, x: Tensor, y: Tensor, rng: Generator, engine: Engine) -> Tensor:
         """The attack on f, which gets copies and a mode of its own: it must not move what it is measured against."""
         with frozen(f), engine.arithmetic():
-            found = roomy(attack, self.device)(f, x.clone(), y.clone(), rng)
+            found = roomy(attack, x)(f, x.clone(), y.clone(), rng)
         if found.shape != x.shape:
             raise ValueError(f"an attack must return images of shape {tuple(x.shape)}, got {tuple(found.shape)}")
         return found

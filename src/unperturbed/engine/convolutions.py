@@ -119,7 +119,7 @@ def gradient(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
     x, weight, *outputs = ctx.saved_tensors
     of_x, of_weight, of_bias, of_added, *_ = ctx.needs_input_grad
     for output in outputs:
-        slopes = torch.where(output > 0, slopes, ctx.leak * slopes)
+        slopes = torch.ops.aten.leaky_relu_backward(slopes, output, ctx.leak, True)
     return (
         SLOPES_OF_IMAGES(slopes, weight, x, ctx.stride, ctx.padding) if of_x else None,
         SLOPES_OF_WEIGHTS(slopes, weight, x, ctx.stride, ctx.padding) if of_weight else None,

@@ -11,6 +11,7 @@ from ..losses import PerImageLoss
 from .arithmetic import Engine
 from .constant import Constant, constant, lay_out
 from .convolutions import NarrowConvolutions
+from .queries import Query
 
 Say = Callable[[str], None]
 TINY = 256
@@ -37,12 +38,12 @@ class Accelerated(nn.Module):
     ) -> None:
         """`images` are a few to try f on.
 
-        Where sizes are given to fill queries up to, these are compiled for them alone, not for each size they have.
+        Where sizes are given to fill queries up to, these are recorded for each of them, and not compiled.
         """
         super().__init__()
         self.f = f
         self.training = f.training
-        self.engine, self.sizes = engine, filled_up_to if answers_each_image_by_itself(f) else ()
+        self.engine, self.say = engine, say
         layout = layout_for(images)
         lay_out(f, layout)
         low = engine.precision == "bfloat16" and images.dtype == torch.float32
@@ -54,6 +55,9 @@ class Accelerated(nn.Module):
         self.still = through(copy.module if copy else f, engine, layout)
         self.moving, self.still_compiled = map(self.hasten, (through(f, engine, layout, trained=low), self.still))
         self.judges: dict[PerImageLoss, Callable[[Tensor, Tensor], Tensor]] = {}
+        # A copy is made of a graph, so no answer can have effects beside itself that a recording would miss.
+        recorded = engine.recorded and copy is not None and answers_each_image_by_itself(f)
+        self.queries = {size: Query(self.still, size, images[0]) for size in sorted(filled_up_to) if recorded}
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -77,13 +81,15 @@ class Accelerated(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.stands_still:
             return self.moving(x)
-        if not self.sizes:
-            return self.still_compiled(x)
-        size = next((size for size in self.sizes if size / 2 < len(x) <= size), None)
-        if size is None:
-            return self.still(x)
-        # A network that stands still answers each image by itself, so images of zeros beside them change nothing.
-        return self.still_compiled(torch.cat([x, x.new_zeros(size - len(x), *x.shape[1:])]))[: len(x)]
+        query = next((query for size, query in self.queries.items() if len(x) <= size), None)
+        if query is None or not query.fits(x):
+            return self.still(x) if self.queries else self.still_compiled(x)
+        try:
+            return query(x)
+        except RuntimeError as error:
+            self.queries = {}
+            self.say(f"queries are not recorded and replayed, only asked, which is slower: {first_line(error)}")
+        return self.still(x)
 
     def judging(self, loss: PerImageLoss) -> Callable[[Tensor, Tensor], Tensor]:
         """(x', target) -> L(f(x'), target), compiled in one piece, while the weights stand still."""

@@ -20,6 +20,10 @@ LAYERS = [
     {"trainer"},
     {"training", "stopping", "runs", "evaluation", "trust", "surfaces"},
     {"recipes"},
+    {"comparison"},
+    {"sweeps"},
+    {"curves"},
+    {"figures"},
     {"experiments"},
     {"cli"},
 ]

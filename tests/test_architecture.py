@@ -11,7 +11,7 @@ LAYERS = [
     {"printing"},
     {"npz"},
     {"runtime", "progress", "inputs", "formats", "processes", "signals", "locks", "files"},
-    {"neighborhoods", "losses"},
+    {"neighborhoods", "losses", "events"},
     {"solvers", "risks", "models", "data", "datasets", "schedules", "averaging"},
     {"objectives", "attacks"},
     {"engine"},

@@ -89,6 +89,31 @@ def test_a_figure_is_the_same_bytes_each_time(runs):
         assert Path(f"one.{ending}").read_bytes() == Path(f"two.{ending}").read_bytes()
 
 
+def test_the_numbers_of_a_curve_are_printed_as_json_and_nothing_else(runs, capsys):
+    main(["curve", "lambda", "low", "high", "--json"])
+    panels = json.loads(capsys.readouterr().out)
+    assert [panel["title"] for panel in panels] == ["FGSM", "PGD"]
+    found = [json.loads(Path(name, "report.json").read_text())["attacks"][1]["accuracy"] for name in ("low", "high")]
+    assert panels[1]["lines"][0]["x"] == [0.2, 1.0]
+    assert panels[1]["lines"][0]["y"] == [pytest.approx(100 * accuracy) for accuracy in found]
+    assert Path("curve-lambda.png").exists()
+
+
+def test_a_sweep_is_kept_in_the_directory_of_its_run(runs, capsys):
+    words = ["--attacks", "pgd", "--images", "20", "--fractions", "0", "1", "--json", "--device", "cpu"]
+    main(["curve", "perturbation", "low", *words])
+    (panel,) = json.loads(capsys.readouterr().out)
+    found = json.loads(Path("low/report.json").read_text())
+    assert panel["lines"][0]["x"] == [0, 1]
+    expected = [found["clean"]["accuracy"], found["attacks"][1]["accuracy"]]
+    assert panel["lines"][0]["y"] == [pytest.approx(100 * accuracy) for accuracy in expected]
+    kept = json.loads(Path("low/sweep.json").read_text())
+    assert [row["fraction"] for row in kept["sweep"]] == [0.0, 1.0]
+    main(["curve", "perturbation", "low", "--against", "eps", "--budget.fraction", "0.5", *words])
+    (panel,) = json.loads(capsys.readouterr().out)
+    assert panel["lines"][0]["x"] == [0, pytest.approx(0.075)], "digits are attacked at 0.15"
+
+
 def newer(file, **changes):
     tree = json.loads(Path(file).read_text())
     Path(file).write_text(json.dumps(tree | changes))

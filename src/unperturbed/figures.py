@@ -191,11 +191,11 @@ def draw_panels(panels: Sequence[Panel], *, columns: int = 4) -> Figure:
     rows = ceil(len(panels) / columns)
     marked = all(len(line.x) <= MARKED for panel in panels for line in panel.lines)
     looks = {label: look(number, marked=marked) for number, label in enumerate(labels)}
-    beside = min(len(labels), max(2, 2 * columns))
-    legend_height = 0.22 * ceil(len(labels) / beside) + 0.15
+    width = max(3.6, 2.55 * columns + 0.3)
+    beside = max(1, min(len(labels), int(width / max(map(legend_width, labels)))))
     with rc_context(SETTINGS):
-        size = (max(3.6, 2.55 * columns + 0.3), 2.35 * rows + legend_height)
-        figure = Figure(figsize=size, layout="constrained")
+        height = 2.35 * rows + 0.22 * ceil(len(labels) / beside) + 0.15
+        figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for axis in axes[len(panels) :]:
             axis.set_axis_off()
@@ -209,6 +209,11 @@ def draw_panels(panels: Sequence[Panel], *, columns: int = 4) -> Figure:
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=beside, frameon=False)
     return figure
+
+
+def legend_width(label: str) -> float:
+    """About how many inches a label takes in the legend, with its line and the space around."""
+    return 0.068 * len(label) + 0.65
 
 
 def look(number: int, *, marked: bool) -> dict[str, Any]:

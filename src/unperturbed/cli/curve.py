@@ -1,7 +1,8 @@
 """`unperturbed curve`."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -63,6 +64,8 @@ class Curve:
     """folder with the data set's files"""
     device: str = "auto"
     """auto, cpu, cuda or cuda:1"""
+    json: bool = False
+    """print the numbers of the curves as JSON"""
 
 
 def curve(arguments: list[str]) -> None:
@@ -84,7 +87,8 @@ def curve(arguments: list[str]) -> None:
     require_writable(files)
     panels = panels_of(words[0], command, runs)
     save(draw_panels(panels, columns=command.columns), files)
-    print(printable(f"written: {', '.join(map(str, files))}"))
+    written = printable(f"written: {', '.join(map(str, files))}")
+    print(json.dumps([asdict(panel) for panel in panels]) if command.json else written)
 
 
 def panels_of(kind: str, command: Curve, runs: Sequence[Run]) -> tuple[Panel, ...]:

@@ -133,7 +133,7 @@ def record(step, seconds=1.0, **changes):
 
 def test_training_curves_are_what_the_log_says(tmp_path):
     log = [record(10, standard=3.0), record(20)]
-    folder = make_run(tmp_path / "run", SRT, log=[*log, {"step": 30}])
+    folder = make_run(tmp_path / "run", SRT, log=[*log, {"step": 30}, record(40, rate="high")])
     panels = {panel.title: panel for panel in training_curves(compared([folder]))}
     assert len(panels) == 7
     assert panels["standard term"].lines[0].x == (10, 20)

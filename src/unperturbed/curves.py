@@ -251,7 +251,12 @@ def unlabeled_images(recipe: Recipe, folder: Path | None) -> int:
 
 def log_of(run: Run) -> list[dict[str, float]]:
     """The lines of a run's log; a run without any is refused."""
-    records = [record for record in run.directory.read_log() if {*TRAINING, "seconds"} <= record.keys()]
+    wanted = (*TRAINING, "seconds")
+    records = [
+        record
+        for record in run.directory.read_log()
+        if all(isinstance(record.get(name), int | float) for name in wanted)
+    ]
     if not records:
         raise ValueError(
             f"{printable(run.path)} holds no log of its training (log.jsonl): make it with "

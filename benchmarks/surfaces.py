@@ -7,6 +7,7 @@ work, and seconds by the clock, which are more where other processes want the co
 """
 
 import json
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +67,8 @@ def markdown(report: dict[str, Any]) -> str:
 
 def main(options: Options) -> None:
     with threads(1):
-        report = {"provenance": provenance(torch.device("cpu")), "rows": measured(options)}
+        machine = provenance(torch.device("cpu")) | {"load average": round(os.getloadavg()[0], 1)}
+        report = {"provenance": machine, "rows": measured(options)}
     options.out.write_text(json.dumps(report, indent=1) + "\n")
     print(markdown(report))
 

@@ -1,4 +1,4 @@
-"""The command line: `unperturbed train | evaluate | list | demo`."""
+"""The command line: `unperturbed train | evaluate | surface | curve | list | demo`."""
 
 import os
 import signal
@@ -10,13 +10,17 @@ from ..printing import printable
 from ..recipe import nearest
 from ..signals import SignalError, ending_on_sigterm
 from .catalog import catalog
+from .curve import curve
 from .demo import demo
 from .evaluate import evaluate
+from .surface import surface
 from .train import train
 
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "evaluate": evaluate,
+    "surface": surface,
+    "curve": curve,
     "list": catalog,
     "demo": demo,
 }

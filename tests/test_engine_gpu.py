@@ -258,16 +258,16 @@ def test_kernels_of_our_own_have_the_values_and_the_slopes_of_the_convolution(ch
     images = x.float() if channels <= 3 else x
     side = torch.empty(9, filters, *((edge + 2 - 3) // stride + 1 for edge in (13, 11)))
     added, slopes = drawn(*side.shape), drawn(*side.shape)
-    assert ours(images, weight)
-    given = [part.clone().requires_grad_() for part in (images, weight, bias, added)]
+    assert ours(images, weight, torch.bfloat16)
+    given = [part.clone().requires_grad_() for part in (images, weight.float(), bias, added)]
     meant = [part.double().requires_grad_() for part in (x, weight, bias, added)]
-    y = CONVOLUTION(*given, 0.1, stride, 1)
+    y = CONVOLUTION(*given, 0.1, stride, 1, torch.bfloat16)
     truth = F.leaky_relu(F.conv2d(*meant[:3], stride, 1) + meant[3], 0.1)
     assert y.is_contiguous(memory_format=torch.channels_last)
     found = (y, *torch.autograd.grad(y, given, slopes))
     wanted = (truth, *torch.autograd.grad(truth, meant, slopes.double()))
     still = [images.clone().requires_grad_(), weight, bias, None]
-    found += torch.autograd.grad(CONVOLUTION(*still, 0.0, stride, 1), still[0], slopes)
+    found += torch.autograd.grad(CONVOLUTION(*still, 0.0, stride, 1, torch.bfloat16), still[0], slopes)
     rectified = F.conv2d(*meant[:3], stride, 1).relu()
     wanted += torch.autograd.grad(rectified, meant[0], slopes.double())
     for mine, its in zip(found, wanted, strict=True):

@@ -8,11 +8,15 @@ from unperturbed.evaluation import settings_of
 from unperturbed.recipes import RECIPES, usual_budget
 from unperturbed.recipes.published import TABLES, published
 
-ROWS = {name: (table, dict(zip(("clean", *table.attacks), row, strict=True))) for table in TABLES for name, row in table.rows.items()}  # fmt: skip
+ROWS = {
+    name: dict(zip(("clean", *table.attacks), numbers, strict=True))
+    for table in TABLES
+    for name, numbers in table.rows.items()
+}
 
 
 def row(name):
-    return ROWS[name][1]
+    return ROWS[name]
 
 
 def test_every_row_is_a_recipe_and_stands_once():
@@ -22,7 +26,7 @@ def test_every_row_is_a_recipe_and_stands_once():
 
 
 def test_the_sums_of_the_columns_are_those_of_the_paper():
-    """Sums over the rows of a table, read from the source of the paper by a script: one wrong digit changes one of them."""
+    """Sums over the rows of a table, read from the paper's source by a script: a wrong digit changes one of them."""
     sums = {
         ("Table 4", "cifar10"): (478.73, 284.83, 219.57, 217.53, 76.68, 196.00, 73.49, 122.77),
         ("Table 4", "mnist"): (594.26, 527.08, 480.89, 478.41, 126.86, 474.74, 19.22, 492.65),
@@ -41,8 +45,11 @@ def test_the_sums_of_the_columns_are_those_of_the_paper():
 
 @pytest.mark.parametrize(
     ("data", "attacks"),
-    [("cifar10", ("pgd", "mi-fgsm", "jsma", "cw", "pointwise")), ("mnist", ("fgsm", "pgd", "mi-fgsm", "jsma", "cw", "pointwise"))],
-)  # fmt: skip
+    [
+        ("cifar10", ("pgd", "mi-fgsm", "jsma", "cw", "pointwise")),
+        ("mnist", ("fgsm", "pgd", "mi-fgsm", "jsma", "cw", "pointwise")),
+    ],
+)
 def test_srt_is_bold_where_the_paper_prints_it_bold(data, attacks):
     rivals = [f"{data}-pixel-{method}" for method in ("standard", "at", "trades", "uat", "rst")]
     for attack in row(f"{data}-pixel-srt"):

@@ -155,9 +155,10 @@ TABLES = (
 
 
 def published(recipe: Recipe, attack: str | None = None, settings: str = "") -> tuple[float, str] | None:
-    """The paper's accuracy in percent, clean or under that attack, and its place; none where ours is not its experiment.
+    """The paper's accuracy in percent, clean or under that attack, and its place; none where ours differs.
 
-    It is where the recipe is the paper's, up to seeds and arithmetic, and the attack has the settings of that table.
+    Ours is the paper's experiment where the recipe is, up to seeds and arithmetic, and the attack has the settings of
+    the paper's table.
     """
     table = next((table for table in TABLES if recipe.name in table.rows), None)
     if table is None or not followed(recipe):

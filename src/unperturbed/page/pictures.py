@@ -1,0 +1,190 @@
+"""Test images, and what each attack of the reports made of them against each model, as pictures for a page."""
+
+import base64
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..attacks import Attack
+from ..engine import Engine
+from ..evaluation import AttackWatcher, Defender, checked, predicted_classes
+from ..inputs import as_float
+from ..printing import printable
+from ..report import AttackResult
+from ..runtime import generator
+from .again import attack_of
+from .evaluated import EvaluatedRun, Group
+
+MOST_BYTES = 8_500_000
+"""of all pictures on a page; with the rest of it that stays below 15 MB"""
+IN_A_ROW = 20
+"""images beside each other in a sheet"""
+DOUBTFUL = 0.02
+"""share of clean predictions that may differ from the report's through rounding; more is another model"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attacked:
+    """The chosen images after one attack on one model."""
+
+    run: int
+    """place of the run in its group"""
+    attack: str
+    after: list[int]
+    """C(x') of each image"""
+    sheet: str
+    """all of them in one picture, as a data URI"""
+    largest: float
+    """the largest change of a pixel"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pictures:
+    """The gallery of a group in plain values."""
+
+    places: list[int]
+    """of the images among the test images"""
+    labels: list[int]
+    size: tuple[int, int]
+    """width and height of an image in pixels"""
+    sheet: str
+    """the images as they are"""
+    before: list[list[int]]
+    """for each run, C(x) of each image"""
+    attacked: list[Attacked]
+    missing: list[str]
+    """sentences on what is not shown, and why"""
+
+
+def draw_pictures(
+    group: Group,
+    *,
+    images: int,
+    attacks: Sequence[str] | None,
+    seed: int,
+    device: torch.device,
+    room: int = MOST_BYTES,
+    watcher: AttackWatcher | None = None,
+) -> Pictures:
+    """Attack a balanced choice of the test images once more, keeping the pictures."""
+    missing: list[str] = []
+    tasks = [
+        (place, result, attack)
+        for place, run in enumerate(group.runs)
+        for result in run.report.attacks
+        if attacks is None or result.name in attacks
+        for attack in [wanted(run, result, missing)]
+        if attack is not None
+    ]
+    shape = group.dataset.test_images.shape[1:]
+    fitting = max(1, int(room / ((len(tasks) + 1) * shape.numel() * 4 / 3)))
+    if images > fitting:
+        missing.append(f"The gallery holds {fitting} images: {images} would make the page too large to send.")
+    places = balanced(group.dataset.test_labels[: group.shared_images], min(images, fitting), seed)
+    x = as_float(group.dataset.test_images[places].to(device))
+    before = [clean_predictions(run, x, places) for run in group.runs]
+    attacked: list[Attacked] = []
+    for place, result, attack in tasks:
+        attacked.append(attacked_images(group.runs[place], place, result, attack, x, before[place], device))
+        if watcher is not None:
+            standing = (torch.tensor(attacked[-1].after) == before[place]).double().mean().item()
+            watcher.attacked(f"pictures of {result.name}", len(attacked), len(tasks), standing)
+    return Pictures(
+        places=places,
+        labels=group.dataset.test_labels[places].tolist(),
+        size=(shape[2], shape[1]),
+        sheet=sheet_of(x),
+        before=[said.tolist() for said in before],
+        attacked=attacked,
+        missing=missing,
+    )
+
+
+def wanted(run: EvaluatedRun, result: AttackResult, missing: list[str]) -> Attack | None:
+    """The attack of a result, or a sentence on why there are no pictures of it."""
+    attack = attack_of(result, run.recipe.data.name)
+    if attack is None:
+        missing.append(
+            f"No pictures of {printable(result.name)} on {run.title}: its settings are none that this version knows."
+        )
+    return attack
+
+
+def balanced(labels: Tensor, count: int, seed: int) -> list[int]:
+    """Places of so many images, the same number of each class as nearly as there are any, in their order."""
+    order = torch.randperm(len(labels), generator=generator(torch.device("cpu"), seed, "gallery")).tolist()
+    seen: dict[int, int] = {}
+    rounds: list[tuple[int, int]] = []
+    for place in order:
+        label = int(labels[place])
+        seen[label] = seen.get(label, 0) + 1
+        rounds.append((seen[label], place))
+    return sorted(place for _, place in sorted(rounds, key=lambda pair: pair[0])[:count])
+
+
+def clean_predictions(run: EvaluatedRun, x: Tensor, places: list[int]) -> Tensor:
+    """C(x) of the chosen images; a model that is not the one of its report is refused."""
+    said = predicted_classes(run.model.to(x.device), x).cpu()
+    different = int((said != run.report.clean[places]).sum())
+    if different > max(1, DOUBTFUL * len(places)):
+        raise ValueError(
+            f"the weights in {printable(run.directory)} are not those of its report.json ({different} of {len(places)} "
+            f"clean predictions differ): evaluate them with `unperturbed evaluate {printable(run.directory)}`"
+        )
+    return said
+
+
+def attacked_images(
+    run: EvaluatedRun,
+    place: int,
+    result: AttackResult,
+    attack: Attack,
+    x: Tensor,
+    before: Tensor,
+    device: torch.device,
+) -> Attacked:
+    """What an attack makes of the images; points that an evaluation would reject are shown unchanged."""
+    defender = Defender(f=run.model, searched=run.model, engine=Engine(), device=device)
+    y = before.to(device)
+    rng, again = (generator(device, run.report.seed, result.name, "gallery", word) for word in ("first", "again"))
+    found, after = defender.attacked(attack, x, y, rng, again)
+    valid = checked(attack, x, found)
+    found = torch.where(valid.view(-1, 1, 1, 1), found.to(x), x)
+    return Attacked(
+        run=place,
+        attack=result.name,
+        after=torch.where(valid, after, y).tolist(),
+        sheet=sheet_of(found),
+        largest=(found - x).abs().max().item(),
+    )
+
+
+def sheet_of(images: Tensor) -> str:
+    """Images in [0, 1] beside and below each other, as the data URI of one PNG."""
+    count, channels, height, width = images.shape
+    rows = -(-count // IN_A_ROW)
+    values = (images.detach().cpu().clamp(0, 1) * 255).round().to(torch.uint8)
+    blank = torch.zeros(rows * IN_A_ROW - count, channels, height, width, dtype=torch.uint8)
+    grid = torch.cat([values, blank]).view(rows, IN_A_ROW, channels, height, width)
+    picture = grid.permute(0, 3, 1, 4, 2).reshape(rows * height, IN_A_ROW * width, channels)
+    return "data:image/png;base64," + base64.b64encode(png(picture)).decode()
+
+
+def png(pixels: Tensor) -> bytes:
+    """A PNG of (H, W, C) bytes: gray where C is 1, the first three channels where it is more."""
+    height, width, channels = pixels.shape
+    kept = pixels[..., :3] if channels >= 3 else pixels[..., :1]
+    lines = kept.reshape(height, -1)
+    filtered = torch.cat([torch.zeros(height, 1, dtype=torch.uint8), lines], dim=1).contiguous()
+    header = struct.pack(">IIBBBBB", width, height, 8, 2 if channels >= 3 else 0, 0, 0, 0)
+    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(filtered.numpy().tobytes(), 9)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(kind, content) for kind, content in parts)
+
+
+def chunk(kind: bytes, content: bytes) -> bytes:
+    """A part of a PNG, with its length and its checksum."""
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))

@@ -10,6 +10,7 @@ from .recipe import SGD, Recipe, Teacher, Validation
 from .report import Report
 from .schedules import Cyclic, Piecewise, Ramp, Schedule
 from .solvers import FGSM, NFGSM, PGD, Grid, MomentumPGD, PowerIteration, Sequential, Solver, Strongest, WorstOfK
+from .surfaces import Surface, surface
 from .training import fit, train
 from .trust import trust
 
@@ -54,6 +55,7 @@ __all__ = [
     "Spatial",
     "Standard",
     "Strongest",
+    "Surface",
     "Teacher",
     "Terms",
     "Validation",
@@ -66,6 +68,7 @@ __all__ = [
     "kl",
     "margin",
     "models",
+    "surface",
     "train",
     "trust",
 ]

@@ -1,0 +1,178 @@
+"""Decision and loss surfaces: closed forms, slow twins, and what is refused."""
+
+from math import inf, nan
+
+import pytest
+import torch
+from torch import nn
+
+from reference import surfaces as slow
+from unperturbed.losses import cross_entropy
+from unperturbed.runtime import generator
+from unperturbed.surfaces import CPU, surface, two_directions
+
+REACH = (0.4, 0.3)
+"""far enough that pixels meet 0 and 1"""
+VALUES = {"decision": slow.decision, "loss": slow.loss}
+
+
+@pytest.fixture
+def f():
+    """A small and far from linear classifier of three classes, in float64 and in training mode."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = nn.Sequential(
+            nn.Conv2d(1, 4, 3, padding=1),
+            nn.BatchNorm2d(4),
+            nn.Tanh(),
+            nn.Dropout(0.5),
+            nn.Flatten(),
+            nn.Linear(120, 3),
+        )
+    with torch.no_grad():
+        network[0].weight *= 8
+        network[-1].weight *= 8
+    return network.double()
+
+
+@pytest.fixture
+def x(rng):
+    return torch.rand(1, 6, 5, generator=rng, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_a_spatial_surface_is_the_naive_loop_over_rotations_and_shifts(f, x, value):
+    found = surface(f, x, 2, scenario="spatial", value=value, points=5, reach=(40.0, 2.0), at_once=3)
+    expected = slow.spatial_surface(f.eval(), x, 2, value=VALUES[value], reach=(40.0, 2.0), points=5)
+    assert torch.allclose(found.values.double(), torch.tensor(expected, dtype=torch.float64), atol=1e-6, rtol=1e-6)
+    assert found.down.tolist() == [-40, -20, 0, 20, 40]
+    assert found.across.tolist() == [-2, -1, 0, 1, 2]
+    assert found.axes == ("rotation (degrees)", "translation (pixels)")
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_a_pixel_surface_is_the_naive_loop_over_two_directions(f, x, value):
+    found = surface(f, x, 1, scenario="pixel", value=value, points=5, reach=REACH, at_once=7, seed=3, index=8)
+    f.eval()
+    rng = generator(CPU, 3, "surface", 8)
+    directions = two_directions(f, x.unsqueeze(0), torch.tensor([1]), "adversarial", rng)
+    expected = slow.pixel_surface(f, x, 1, *directions, value=VALUES[value], reach=REACH, points=5)
+    assert torch.allclose(found.values.double(), torch.tensor(expected, dtype=torch.float64), atol=1e-6, rtol=1e-6)
+    assert (found.index, found.label, found.value, found.scenario) == (8, 1, value, "pixel")
+
+
+def test_the_surface_of_a_linear_model_has_a_closed_form(rng):
+    """For logits W x the margin grows along a by |w_j - w_y|_1 s, and D of two classes is tanh(-margin / 2)."""
+    weights = torch.randn(2, 12, generator=rng)
+    f = nn.Sequential(nn.Flatten(), nn.Linear(12, 2, bias=False))
+    f[1].weight.data = weights
+    x = torch.full((3, 2, 2), 0.5)
+    found = surface(f, x, 0, scenario="pixel", points=3, reach=(0.2, 0.0))
+    difference = weights[1] - weights[0]
+    margins = difference.sum() / 2 + found.down * difference.abs().sum()
+    assert torch.allclose(found.values, torch.tanh(-margins / 2).unsqueeze(1).expand(3, 3), atol=1e-6)
+
+
+@pytest.mark.parametrize("directions", ["adversarial", "random"])
+@pytest.mark.parametrize("shape", [(1, 1, 6, 5), (1, 3, 3, 3)])
+def test_the_two_directions_are_signs_and_orthogonal(directions, shape, rng):
+    x = torch.rand(shape, generator=rng)
+    f = nn.Sequential(nn.Flatten(), nn.Linear(x.numel(), 3))
+    first, second = two_directions(f, x, torch.tensor([1]), directions, rng)
+    assert (first * second).sum() == 0
+    assert (first.abs() == 1).all()
+    assert (second == 0).sum() == x.numel() % 2
+    assert (second[second != 0].abs() == 1).all()
+    assert 0 < (second == first).sum() < x.numel()
+
+
+def test_the_adversarial_direction_leads_uphill_where_the_softmax_is_flat(rng):
+    f = nn.Sequential(nn.Flatten(), nn.Linear(30, 3))
+    f[1].weight.data *= 1e4
+    x = torch.full((1, 1, 6, 5), 0.5)
+    y = f(x).argmax(1)
+    z = x.clone().requires_grad_()
+    cross_entropy(f(z), y).sum().backward()
+    assert z.grad.abs().max() == 0, "the loss tells no direction here"
+    found = surface(f, x[0], y, scenario="pixel", points=3, reach=(0.4, 0.0))
+    assert found.values[1, 1] > 0 > found.values[2, 1]
+
+
+def test_pixels_without_a_gradient_get_random_signs(rng):
+    f = nn.Sequential(nn.Flatten(), nn.Linear(30, 3))
+    f[1].weight.data[:, 10:] = 0
+    x = torch.rand(1, 1, 6, 5, generator=rng)
+    first, _ = two_directions(f, x, torch.tensor([1]), "adversarial", rng)
+    assert {-1.0, 1.0} == set(first.flatten()[10:].tolist())
+
+
+@pytest.mark.parametrize("scenario", ["pixel", "spatial"])
+@pytest.mark.parametrize("points", [7, 31])
+def test_the_image_itself_is_in_the_middle(f, x, scenario, points):
+    found = surface(f, x, 1, scenario=scenario, value="loss", points=points)
+    middle = points // 2
+    assert found.down[middle] == found.across[middle] == 0
+    expected = cross_entropy(f.eval()(x.unsqueeze(0)), torch.tensor([1])).item()
+    assert found.values[middle, middle].item() == pytest.approx(expected, rel=1e-6)
+    assert found.correct is None
+
+
+def test_the_share_of_correct_points_is_that_of_positive_decision_values(f, x):
+    found = surface(f, x, 1, scenario="pixel", points=9, reach=REACH)
+    assert found.correct == (found.values > 0).sum().item() / 81
+    assert found.values.shape == (9, 9)
+    assert found.values.dtype == torch.float32
+
+
+def test_the_seed_decides_the_random_direction_and_nothing_else_is_drawn(f, x):
+    before = torch.get_rng_state()
+    one, again, other = (surface(f, x, 1, scenario="pixel", points=5, reach=REACH, seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(one.values, again.values)
+    assert torch.equal(one.values[:, 2], other.values[:, 2]), "the adversarial direction is the model's"
+    assert not torch.equal(one.values, other.values)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_the_model_stays_as_it_was(f, x):
+    weights = {name: tensor.clone() for name, tensor in f.state_dict().items()}
+    surface(f, x, 1, scenario="pixel", points=3)
+    assert f.training
+    assert all(parameter.requires_grad and parameter.grad is None for parameter in f.parameters())
+    assert all(torch.equal(weights[name], tensor) for name, tensor in f.state_dict().items())
+
+
+def test_bytes_are_images_too(f):
+    image = torch.arange(30, dtype=torch.uint8).view(1, 6, 5)
+    found = surface(f.float(), image, 0, scenario="spatial", points=3)
+    assert torch.equal(found.values, surface(f, image.float() / 255, 0, scenario="spatial", points=3).values)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"points": 0}, "the points of a surface along each axis must be at least 1, got 0"),
+        ({"reach": (-1.0, 1.0)}, "the reach of a surface must be a finite number of at least 0, got -1.0"),
+        ({"reach": (1.0, nan)}, "got nan"),
+        ({"reach": (inf, 1.0)}, "got inf"),
+        ({"at_once": 0}, "at_once must be at least 1, got 0"),
+    ],
+)
+def test_a_surface_that_cannot_be_is_refused(f, x, changes, sentence):
+    with pytest.raises(ValueError) as error:
+        surface(f, x, 1, scenario="pixel", **changes)
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("image", "label", "sentence"),
+    [
+        (lambda x: x, 3, "the label of a surface must lie in 0 to 2, got 3"),
+        (lambda x: x, -1, "must lie in 0 to 2, got -1"),
+        (lambda x: 255 * x, 1, "the image of a surface must lie in [0, 1]"),
+        (lambda x: x.expand(2, 1, 6, 5), 1, "a surface surrounds one image, got 2"),
+    ],
+)
+def test_an_image_or_a_label_that_does_not_fit_is_refused(f, x, image, label, sentence):
+    with pytest.raises(ValueError) as error:
+        surface(f, image(x), label, scenario="pixel")
+    assert sentence in str(error.value)

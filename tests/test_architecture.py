@@ -20,6 +20,7 @@ LAYERS = [
     {"trainer"},
     {"training", "stopping", "runs", "evaluation", "trust", "surfaces"},
     {"recipes"},
+    {"page"},
     {"experiments"},
     {"cli"},
 ]

@@ -1,4 +1,4 @@
-"""The command line: `unperturbed train | evaluate | list | demo`."""
+"""The command line: `unperturbed train | evaluate | report | list | demo`."""
 
 import os
 import signal
@@ -12,11 +12,13 @@ from ..signals import SignalError, ending_on_sigterm
 from .catalog import catalog
 from .demo import demo
 from .evaluate import evaluate
+from .report import report
 from .train import train
 
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "evaluate": evaluate,
+    "report": report,
     "list": catalog,
     "demo": demo,
 }

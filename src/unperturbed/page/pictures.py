@@ -132,8 +132,8 @@ def clean_predictions(run: EvaluatedRun, x: Tensor, places: list[int]) -> Tensor
     different = int((said != run.report.clean[places]).sum())
     if different > max(1, DOUBTFUL * len(places)):
         raise ValueError(
-            f"the weights in {printable(run.directory)} are not those of its report.json ({different} of {len(places)} "
-            f"clean predictions differ): evaluate them with `unperturbed evaluate {printable(run.directory)}`"
+            f"the weights in {printable(run.directory)} are not those of its report.json ({different} of "
+            f"{len(places)} clean predictions differ): run `unperturbed evaluate {printable(run.directory)}`"
         )
     return said
 

@@ -10,7 +10,7 @@ function colored(name) {
 
 function axis(title, more = {}) {
   const line = colored("--line");
-  return { title: { text: title }, gridcolor: line, linecolor: line, zerolinecolor: line, automargin: true, ...more };
+  return { title: { text: title, font: { size: 13 } }, gridcolor: line, linecolor: line, zerolinecolor: line, automargin: true, ...more };
 }
 
 function layout(more) {
@@ -49,7 +49,7 @@ function drawAccuracies(chapter, number) {
     });
     const lines = { autorange: "reversed", type: "category" };
     Plotly.react(place, traces, layout({
-      xaxis: axis("accuracy in percent, with its 95 % interval", { range: [-2, 102] }), yaxis: axis("", lines),
+      xaxis: axis("accuracy in percent", { range: [-2, 102] }), yaxis: axis("", lines),
     }), SETTINGS);
   });
 }
@@ -67,7 +67,7 @@ function drawCurves(chapter, number) {
       line: { color: cycled(COLORS, run), dash: cycled(DASHES, Math.floor(run / 2)), width: 2 },
     }));
     const title = choice.selectedOptions[0].textContent;
-    const scale = key === "standard" || key === "robust" ? { type: "log", exponentformat: "power" } : {};
+    const scale = key === "standard" || key === "robust" ? { type: "log", dtick: 1, exponentformat: "power" } : {};
     place.setAttribute("aria-label", `${title} over the steps of training. ${lastValues(chapter, key)}`);
     Plotly.react(place, traces, layout({ xaxis: axis("step"), yaxis: axis(title, scale) }), SETTINGS);
   });

@@ -1,13 +1,13 @@
 // Accuracy of each class and confusions, counted from pairs of class and prediction.
 function table(kind, caption, heads, rows) {
   return element("table", { class: kind },
-    element("caption", {}, caption),
+    element("caption", {}, element("span", {}, caption)),
     element("thead", {}, element("tr", {}, ...heads.map((head) => element("th", { scope: "col" }, head)))),
     element("tbody", {}, ...rows));
 }
 
 function shaded(cell, share) {
-  cell.style.backgroundColor = `rgba(${colored("--cell")}, ${(0.5 * share).toFixed(3)})`;
+  cell.style.backgroundColor = `rgba(${colored("--cell")}, ${(0.6 * share).toFixed(3)})`;
   return cell;
 }
 
@@ -30,9 +30,9 @@ function drawClasses(chapter, number) {
     const shares = chapter.confusions.map((found) => classShares(found[place], chapter.classes.length));
     const lines = chapter.classes.map((name, label) => element("tr", {},
       element("th", { scope: "row" }, name),
-      ...shares.map((found) => shaded(element("td", { class: "number" }, percent(found[label])), found[label] ?? 0))));
+      ...shares.map((found) => shaded(element("td", { class: "number" }, percent(found[label])), 1 - (found[label] ?? 1)))));
     byId("class-table", number).replaceChildren(
-      table("shares", `Accuracy of each class in percent, under ${attack}.`, ["class", ...chapter.runs], lines));
+      table("shares", `Accuracy of each class in percent, under ${attack}, shaded where many are lost.`, ["class", ...chapter.runs], lines));
     byId("confusion-table", number).replaceChildren(
       confusion(chapter, chapter.confusions[Number(run.value)][place], `${chapter.runs[Number(run.value)]}, under ${attack}`));
   };
@@ -48,7 +48,8 @@ function confusion(chapter, pairs, title) {
     const all = Math.max(1, row.reduce((sum, count) => sum + count, 0));
     return element("tr", {}, element("th", { scope: "row" }, chapter.classes[label]),
       ...row.map((count, said) => shaded(
-        element("td", said === label ? { class: "right" } : {}, count ? String(count) : "·"), count / all)));
+        element("td", said === label ? { class: "right" } : {}, count ? String(count) : "·"),
+        said === label ? 0 : count / all)));
   });
   return table("confusion", `${title}: images of each class (rows), counted by what the model says (columns).`,
     ["class", ...chapter.classes], lines);

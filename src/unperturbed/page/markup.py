@@ -27,7 +27,7 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, n
     body = "\n".join(f"<tr>{''.join(row)}</tr>" for row in rows)
     return (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{text(name)}">'
-        f'<table class="{kind}"><caption>{caption}</caption>'
+        f'<table class="{kind}"><caption><span>{caption}</span></caption>'
         f"<thead><tr>{''.join(head)}</tr></thead>\n<tbody>{body}</tbody></table></div>"
     )
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from string import Template
 
 import plotly
+import torch
 
 from ..evaluation import AttackWatcher
 from ..files import explained, write_whole
-from ..runtime import pick_device
+from ..runtime import pick_device, threads
 from ..solvers import require_count
 from .evaluated import Group, read_groups
 from .landscapes import surfaces_of
@@ -21,6 +22,8 @@ from .markup import script_data, text
 from .pictures import MOST_BYTES, draw_pictures
 from .sections import HEADINGS, Chapter, chapter_markup, page_command
 
+SMALL = 100_000
+"""parameters below which a network is run in one thread"""
 SCRIPTS = ("page.js", "charts.js", "gallery.js", "classes.js", "surfaces.js")
 
 
@@ -79,27 +82,34 @@ def write_page(
     for name in attacks or ():
         if name not in known:
             raise ValueError(f"no report holds an attack {name!r}, they hold {', '.join(sorted(known))}: name some")
-    chapters = [
-        Chapter(
-            group=group,
-            pictures=draw_pictures(
-                group,
-                images=asked.images,
-                attacks=attacks,
-                seed=asked.seed,
-                device=where,
-                room=MOST_BYTES // len(groups),
-                watcher=watcher,
-            )
-            if asked.images
-            else None,
-            surfaces=surfaces_of(group, around=asked.around, points=asked.points, seed=asked.seed, device=where)
-            if asked.surfaces
-            else None,
-        )
-        for group in groups
-    ]
+    with threads(threads_for(groups)):
+        chapters = [chapter_of(group, asked, attacks, where, MOST_BYTES // len(groups), watcher) for group in groups]
     write_whole(out, render(chapters, page_command(directories, asked.options(), out)).encode())
+
+
+def chapter_of(
+    group: Group,
+    page: Page,
+    attacks: Sequence[str] | None,
+    device: torch.device,
+    room: int,
+    watcher: AttackWatcher | None,
+) -> Chapter:
+    """What the page shows of one data set, with what has to be computed for it."""
+    pictures = surfaces = None
+    if page.images:
+        pictures = draw_pictures(
+            group, images=page.images, attacks=attacks, seed=page.seed, device=device, room=room, watcher=watcher
+        )
+    if page.surfaces:
+        surfaces = surfaces_of(group, around=page.around, points=page.points, seed=page.seed, device=device)
+    return Chapter(group=group, pictures=pictures, surfaces=surfaces)
+
+
+def threads_for(groups: Sequence[Group]) -> int:
+    """One thread where all networks are small and would lose more to waiting for a second than they gain."""
+    sizes = [sum(part.numel() for part in run.model.parameters()) for group in groups for run in group.runs]
+    return 1 if max(sizes) < SMALL else torch.get_num_threads()
 
 
 def check_out(out: Path) -> None:
@@ -164,7 +174,7 @@ def navigation(groups: Sequence[Group]) -> str:
 
 def asset(name: str) -> str:
     """A file that lies beside this one."""
-    return (resources.files(__package__) / name).read_text(encoding="utf-8")
+    return (resources.files("unperturbed.page") / name).read_text(encoding="utf-8")
 
 
 def asset_of_plotly() -> str:

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from ..attacks import Attack
-from ..engine import Engine
-from ..evaluation import AttackWatcher, Defender, checked, predicted_classes
+from ..evaluation import AttackWatcher, Defender, checked, on_engine, predicted_classes, searching_engine
 from ..inputs import as_float
 from ..printing import printable
 from ..report import AttackResult
@@ -148,7 +147,9 @@ def attacked_images(
     device: torch.device,
 ) -> Attacked:
     """What an attack makes of the images; points that an evaluation would reject are shown unchanged."""
-    defender = Defender(f=run.model, searched=run.model, engine=Engine(), device=device)
+    engine = searching_engine(device, "auto", len(x))
+    searched = run.model if engine.plain else on_engine(run.model, engine, x[:2], len(x))
+    defender = Defender(f=run.model, searched=searched, engine=engine, device=device)
     y = before.to(device)
     rng, again = (generator(device, run.report.seed, result.name, "gallery", word) for word in ("first", "again"))
     found, after = defender.attacked(attack, x, y, rng, again)

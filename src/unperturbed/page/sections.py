@@ -131,7 +131,7 @@ def findings(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
             if cell
         ]
         share, _, row, cell = max(found, key=lambda each: each[:2])
-        most = "" if len(found) == 1 else ", the most of all"
+        most = "" if len(found) == 1 else f", the most of {len(found)} runs"
         sentences.append(
             f"{words}, <strong>{text(row.title)}</strong> is right on {100 * share:.1f} % of {row.images} images "
             f"({100 * cell.low:.1f} – {100 * cell.high:.1f}){most}."

@@ -1,6 +1,6 @@
 // D(x') over two directions: to turn, and from above; red where the model is right, blue where it is wrong.
 const RED_AND_BLUE = [[0, "#2166ac"], [0.42, "#92c5de"], [0.5, "#f7f7f7"], [0.58, "#f4a582"], [1, "#b2182b"]];
-const EYE = { x: -1.45, y: -1.45, z: 0.95 };
+const EYE = { x: -1.6, y: -1.75, z: 1.05 };
 
 function canDrawSolids() {
   return Boolean(document.createElement("canvas").getContext("webgl"));
@@ -14,11 +14,18 @@ class SurfacePair {
     this.eye = { ...EYE };
     this.scenario = byId("surface-scenario", number);
     this.runs = { left: byId("surface-run-left", number), right: byId("surface-run-right", number) };
-    this.runs.right.value = String(chapter.runs.length - 1);
+    const [worst, best] = this.extremes(chapter.surfaces.scenarios[this.scenario.value].correct);
+    this.runs.left.value = String(worst);
+    this.runs.right.value = String(best);
     const redraw = drawnWhenSeen(byId("surface-left", number), () => this.draw());
     for (const control of [this.scenario, ...Object.values(this.runs)]) control.addEventListener("change", redraw);
     byId("turn-left", number).addEventListener("click", () => this.turn(Math.PI / 8));
     byId("turn-right", number).addEventListener("click", () => this.turn(-Math.PI / 8));
+  }
+
+  // At first the most and the least shaken models stand beside each other.
+  extremes(shares) {
+    return [shares.indexOf(Math.min(...shares)), shares.lastIndexOf(Math.max(...shares))];
   }
 
   draw() {
@@ -52,11 +59,11 @@ class SurfacePair {
   }
 
   drawSolid(place, shared, down, across) {
-    const titled = (title) => axis(title, { title: { text: title, font: { size: 11 } }, showspikes: false });
-    const height = { ...titled("D"), range: [-1, 1] };
+    const titled = (title) => axis(title, { title: { text: title, font: { size: 11 } }, tickfont: { size: 10 }, nticks: 5, showspikes: false });
+    const height = { ...titled("D"), range: [-1.05, 1.05] };
     const scene = {
       xaxis: titled(across), yaxis: titled(down), zaxis: height,
-      camera: { eye: this.eye }, aspectmode: "cube", dragmode: "turntable",
+      camera: { eye: this.eye, center: { x: 0, y: 0, z: -0.15 } }, aspectmode: "cube", dragmode: "turntable",
     };
     Plotly.react(place, [{ ...shared, type: "surface" }], layout({ scene, margin: { l: 0, r: 0, t: 0, b: 0 } }), SETTINGS);
     if (!place.dataset.followed) {

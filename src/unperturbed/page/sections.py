@@ -92,7 +92,7 @@ def chapter_markup(chapter: Chapter, number: int, *, alone: bool) -> str:
         "again": again(group),
     }
     level = 2 if alone else 3
-    name = text(group.dataset.name)
+    name = text(Path(group.dataset.name).name)
     above = "" if alone else f'<h2 id="data-{number}">{name}</h2>'
     return (
         f'<div class="chapter" data-chapter="{number}">{above}'

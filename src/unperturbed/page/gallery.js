@@ -17,6 +17,16 @@ function cut(pen, gallery, place) {
   return pen.getImageData((place % gallery.columns) * width, Math.floor(place / gallery.columns) * height, width, height);
 }
 
+// A sheet of changes is added to the images, modulo 256.
+function attackedPixels(pen, gallery, place, each, original) {
+  const pixels = cut(pen, gallery, place);
+  if (!each.relative) return pixels;
+  const sum = new ImageData(pixels.width, pixels.height);
+  const { data } = pixels;
+  for (let i = 0; i < data.length; i += 1) sum.data[i] = i % 4 === 3 ? 255 : (original.data[i] + data[i]) % 256;
+  return sum;
+}
+
 function picture(pixels, alternative) {
   const canvas = element("canvas", {
     width: pixels.width, height: pixels.height, role: "img", "aria-label": alternative, title: alternative,
@@ -99,7 +109,7 @@ class Gallery {
     for (const { each, result } of cells) {
       const before = names[this.gallery.before[each.run][place]];
       const after = names[each.after[place]];
-      const pixels = cut(await this.pen(each.sheet), this.gallery, place);
+      const pixels = attackedPixels(await this.pen(each.sheet), this.gallery, place, each, original);
       const factor = this.gallery.amplified[each.attack];
       const run = this.chapter.runs[each.run];
       figures.push(element("figure", { class: "cell" },
@@ -130,5 +140,5 @@ class Gallery {
 chapters.forEach((chapter, number) => {
   if (!chapter.gallery || !chapter.gallery.attacked.length) return;
   const gallery = new Gallery(chapter, number);
-  gallery.draw();
+  firstDrawings.push(gallery.draw());
 });

@@ -2,6 +2,7 @@
 // Words of strangers reach the page through textContent or through `words`, never as markup.
 const chapters = JSON.parse(document.getElementById("data").textContent);
 const redraws = [];
+const firstDrawings = [];
 
 function byId(name, number) {
   return document.getElementById(`${name}-${number}`);
@@ -28,13 +29,25 @@ function onChange(controls, draw) {
   draw();
 }
 
+// The library is large: words, tables and pictures are there before it is started.
+function startLibrary() {
+  if (window.Plotly) return;
+  const script = element("script");
+  script.textContent = document.getElementById("library").textContent;
+  document.head.append(script);
+}
+
+const afterLoading = new Promise((resolve) => { addEventListener("load", resolve); })
+  .then(() => Promise.allSettled(firstDrawings))
+  .then(() => new Promise((resolve) => { requestAnimationFrame(() => setTimeout(resolve, 0)); }));
+
 // Each chart is drawn when it comes near the window, when colors change, and before printing.
 function drawnWhenSeen(place, draw) {
   let seen = false;
   const redraw = () => { if (seen) draw(); };
-  const first = () => { if (!seen) { seen = true; draw(); } };
+  const first = () => { if (!seen) { seen = true; startLibrary(); draw(); } };
   const watch = new IntersectionObserver((entries) => {
-    if (entries.some((entry) => entry.isIntersecting)) { watch.disconnect(); first(); }
+    if (entries.some((entry) => entry.isIntersecting)) { watch.disconnect(); afterLoading.then(first); }
   }, { rootMargin: "300px" });
   watch.observe(place);
   redraws.push({ redraw, first });

@@ -37,6 +37,8 @@ class Attacked:
     """C(x') of each image"""
     sheet: str
     """all of them in one picture, as a data URI"""
+    relative: bool
+    """whether the sheet holds what is added to the images, modulo 256, which is smaller where few pixels differ"""
     largest: float
     """the largest change of a pixel"""
 
@@ -79,28 +81,56 @@ def draw_pictures(
         for attack in [wanted(run, result, missing)]
         if attack is not None
     ]
-    shape = group.dataset.test_images.shape[1:]
-    fitting = max(1, int(room / ((len(tasks) + 1) * shape.numel() * 4 / 3)))
-    if images > fitting:
-        missing.append(f"The gallery holds {fitting} images: {images} would make the page too large to send.")
-    places = balanced(group.dataset.test_labels[: group.shared_images], min(images, fitting), seed)
+    places = balanced(group.dataset.test_labels[: group.shared_images], images, seed)
     x = as_float(group.dataset.test_images[places].to(device))
     before = [clean_predictions(run, x, places) for run in group.runs]
-    attacked: list[Attacked] = []
+    copies: list[tuple[Tensor, Tensor]] = []
     for place, result, attack in tasks:
-        attacked.append(attacked_images(group.runs[place], place, result, attack, x, before[place], device))
+        copies.append(attacked_images(group.runs[place], result, attack, x, before[place], device))
         if watcher is not None:
-            standing = (torch.tensor(attacked[-1].after) == before[place]).double().mean().item()
-            watcher.attacked(f"pictures of {result.name}", len(attacked), len(tasks), standing)
+            standing = (copies[-1][1] == before[place]).double().mean().item()
+            watcher.attacked(f"pictures of {result.name}", len(copies), len(tasks), standing)
+    kept = list(range(len(places)))
+    sheets = all_sheets(x, copies, kept)
+    while (size := sum(len(sheet) for sheet, _ in sheets)) > room and len(kept) > 1:
+        fewer = max(1, min(len(kept) - 1, int(len(kept) * room / size)))
+        kept = balanced(group.dataset.test_labels[places], fewer, seed)
+        sheets = all_sheets(x, copies, kept)
+    if len(kept) < len(places):
+        missing.append(f"The gallery holds {len(kept)} images: {images} would make the page too large to send.")
+    clean, *others = sheets
+    chosen = [places[each] for each in kept]
     return Pictures(
-        places=places,
-        labels=group.dataset.test_labels[places].tolist(),
-        size=(shape[2], shape[1]),
-        sheet=sheet_of(x),
-        before=[said.tolist() for said in before],
-        attacked=attacked,
+        places=chosen,
+        labels=group.dataset.test_labels[chosen].tolist(),
+        size=(x.shape[3], x.shape[2]),
+        sheet=clean[0],
+        before=[said[kept].tolist() for said in before],
+        attacked=[
+            Attacked(
+                run=place,
+                attack=result.name,
+                after=after[kept].tolist(),
+                sheet=sheet,
+                relative=relative,
+                largest=(found[kept] - x[kept]).abs().max().item(),
+            )
+            for (place, result, _), (found, after), (sheet, relative) in zip(tasks, copies, others, strict=True)
+        ],
         missing=missing,
     )
+
+
+def all_sheets(x: Tensor, copies: Sequence[tuple[Tensor, Tensor]], kept: list[int]) -> list[tuple[str, bool]]:
+    """The sheet of the images that are kept, then those of their attacked copies, as themselves or as changes."""
+    clean = as_bytes(x[kept])
+    sheets = [(sheet_of(clean), False)]
+    for found, _ in copies:
+        attacked = as_bytes(found[kept])
+        sheets.append(
+            min(((sheet_of(attacked), False), (sheet_of(attacked - clean), True)), key=lambda pair: len(pair[0]))
+        )
+    return sheets
 
 
 def wanted(run: EvaluatedRun, result: AttackResult, missing: list[str]) -> Attack | None:
@@ -138,15 +168,9 @@ def clean_predictions(run: EvaluatedRun, x: Tensor, places: list[int]) -> Tensor
 
 
 def attacked_images(
-    run: EvaluatedRun,
-    place: int,
-    result: AttackResult,
-    attack: Attack,
-    x: Tensor,
-    before: Tensor,
-    device: torch.device,
-) -> Attacked:
-    """What an attack makes of the images; points that an evaluation would reject are shown unchanged."""
+    run: EvaluatedRun, result: AttackResult, attack: Attack, x: Tensor, before: Tensor, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """What an attack makes of the images, and what the model then says; points that do not count are left out."""
     engine = searching_engine(device, "auto", len(x))
     searched = run.model if engine.plain else on_engine(run.model, engine, x[:2], len(x))
     defender = Defender(f=run.model, searched=searched, engine=engine, device=device)
@@ -154,36 +178,42 @@ def attacked_images(
     rng, again = (generator(device, run.report.seed, result.name, "gallery", word) for word in ("first", "again"))
     found, after = defender.attacked(attack, x, y, rng, again)
     valid = checked(attack, x, found)
-    found = torch.where(valid.view(-1, 1, 1, 1), found.to(x), x)
-    return Attacked(
-        run=place,
-        attack=result.name,
-        after=torch.where(valid, after, y).tolist(),
-        sheet=sheet_of(found),
-        largest=(found - x).abs().max().item(),
-    )
+    return torch.where(valid.view(-1, 1, 1, 1), found.to(x), x), torch.where(valid, after, y).cpu()
+
+
+def as_bytes(images: Tensor) -> Tensor:
+    """Images in [0, 1] as a screen shows them."""
+    return (images.detach().cpu().clamp(0, 1) * 255).round().to(torch.uint8)
 
 
 def sheet_of(images: Tensor) -> str:
-    """Images in [0, 1] beside and below each other, as the data URI of one PNG."""
+    """Images of bytes beside and below each other, as the data URI of one PNG."""
     count, channels, height, width = images.shape
     rows = -(-count // IN_A_ROW)
-    values = (images.detach().cpu().clamp(0, 1) * 255).round().to(torch.uint8)
     blank = torch.zeros(rows * IN_A_ROW - count, channels, height, width, dtype=torch.uint8)
-    grid = torch.cat([values, blank]).view(rows, IN_A_ROW, channels, height, width)
+    grid = torch.cat([images, blank]).view(rows, IN_A_ROW, channels, height, width)
     picture = grid.permute(0, 3, 1, 4, 2).reshape(rows * height, IN_A_ROW * width, channels)
     return "data:image/png;base64," + base64.b64encode(png(picture)).decode()
 
 
 def png(pixels: Tensor) -> bytes:
-    """A PNG of (H, W, C) bytes: gray where C is 1, the first three channels where it is more."""
+    """A PNG of (H, W, C) bytes, gray or in color, with the filter of lines that makes it smallest."""
     height, width, channels = pixels.shape
-    kept = pixels[..., :3] if channels >= 3 else pixels[..., :1]
-    lines = kept.reshape(height, -1)
-    filtered = torch.cat([torch.zeros(height, 1, dtype=torch.uint8), lines], dim=1).contiguous()
-    header = struct.pack(">IIBBBBB", width, height, 8, 2 if channels >= 3 else 0, 0, 0, 0)
-    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(filtered.numpy().tobytes(), 9)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(kind, content) for kind, content in parts)
+    header = struct.pack(">IIBBBBB", width, height, 8, 2 if channels == 3 else 0, 0, 0, 0)
+    left, above = pixels.roll(1, 1), pixels.roll(1, 0)
+    left[:, 0], above[0] = 0, 0
+    content = min(
+        (filtered(kind, part) for kind, part in enumerate((pixels, pixels - left, pixels - above))), key=len
+    )
+    parts = ((b"IHDR", header), (b"IDAT", content), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(kind, part) for kind, part in parts)
+
+
+def filtered(kind: int, pixels: Tensor) -> bytes:
+    """The lines of a picture, each after the number of its filter, compressed."""
+    lines = pixels.reshape(len(pixels), -1)
+    numbered = torch.cat([torch.full((len(lines), 1), kind, dtype=torch.uint8), lines], dim=1)
+    return zlib.compress(numbered.numpy().tobytes(), 9)
 
 
 def chunk(kind: bytes, content: bytes) -> bytes:

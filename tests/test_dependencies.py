@@ -21,6 +21,7 @@ PERMISSIVE = {
 WEAK_COPYLEFT = {"certifi": "MPL-2.0", "hypothesis": "MPL-2.0", "pathspec": "MPL-2.0"}
 """packages whose own files must stay open when they are changed; the page says so of each"""
 FULL_NAMES = {
+    "3-Clause BSD License": "BSD-3-Clause",
     "Apache Software License": "Apache-2.0",
     "BSD License": "BSD",
     "MIT License": "MIT",
@@ -51,6 +52,7 @@ def requirements(lines: list[str]) -> dict[str, str]:
 DIRECT = {
     "Runtime": requirements(PROJECT["dependencies"]),
     "Optional: `attacks`": requirements(OPTIONAL["attacks"]),
+    "Optional: `tensorboard`": requirements(OPTIONAL["tensorboard"]),
     "Development: `dev`": requirements(OPTIONAL["dev"]),
 }
 INDIRECT = "What these bring along"

@@ -150,7 +150,7 @@ def test_bytes_are_images_too(f):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"points": 0}, "the points of a surface along each axis must be at least 1, got 0"),
+        ({"points": 1}, "a surface needs at least 2 points along each axis, got 1"),
         ({"reach": (-1.0, 1.0)}, "the reach of a surface must be a finite number of at least 0, got -1.0"),
         ({"reach": (1.0, nan)}, "got nan"),
         ({"reach": (inf, 1.0)}, "got inf"),

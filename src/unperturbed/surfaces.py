@@ -73,7 +73,8 @@ def surface(
     low, high = reach or REACH[scenario]
     require_radius("the reach of a surface", low)
     require_radius("the reach of a surface", high)
-    require_count("the points of a surface along each axis", points)
+    if points < 2:
+        raise ValueError(f"a surface needs at least 2 points along each axis, got {points}")
     place = next((weight.device for weight in f.parameters()), x.device)
     image = as_float(x if x.dim() == 4 else x.unsqueeze(0)).to(place)
     check_images(image, "the image of a surface")

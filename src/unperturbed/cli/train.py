@@ -1,5 +1,6 @@
 """`unperturbed train`."""
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -7,6 +8,7 @@ from typing import Annotated
 import tyro
 
 from .. import recipe as recipe_files
+from ..events import Events, require_tensorboard
 from ..printing import printable, quoted
 from ..processes import joined
 from ..progress import Titled, watching
@@ -37,6 +39,8 @@ class Train:
     """train by all recipes named, side by side on one device; each run's numbers are those it has alone"""
     checkpoint_seconds: float = 60.0
     """seconds between two checkpoints"""
+    tensorboard: bool = False
+    """write what the log holds to DIR/tensorboard too, for `tensorboard --logdir DIR`"""
     dry_run: bool = False
     """print the resolved recipe as JSON and stop"""
 
@@ -55,12 +59,22 @@ def train(arguments: list[str]) -> None:
         raise ValueError(f"{len(commands)} recipes are named: add --together to train by all of them at a time")
     if len(runs) < len(commands):
         raise ValueError("a recipe is named twice, but its runs would share a directory: name each once")
-    with stopping_after_a_step() as stop, joined(command.device) as processes, watching() as watcher:
+    if command.tensorboard:
+        require_tensorboard()
+    with (
+        stopping_after_a_step() as stop,
+        joined(command.device) as processes,
+        watching() as watcher,
+        ExitStack() as files,
+    ):
+        watchers: dict[Path, Titled | Events] = {out: Titled(watcher, recipe.name) for out, recipe in runs.items()}
+        if command.tensorboard and processes.first:
+            watchers = {out: files.enter_context(Events(out, titled)) for out, titled in watchers.items()}
         train_together(
             runs,
             folder=command.data,
             device=command.device,
-            watchers={out: Titled(watcher, recipe.name) for out, recipe in runs.items()} if processes.first else None,
+            watchers=watchers if processes.first else None,
             checkpoint_seconds=command.checkpoint_seconds,
             stop=stop,
         )

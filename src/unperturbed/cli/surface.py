@@ -1,0 +1,101 @@
+"""`unperturbed surface`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..comparison import compared
+from ..datasets import Dataset, load
+from ..figures import draw_surfaces, files_for, require_writable, save
+from ..printing import printable
+from ..recipes import usual_budget
+from ..runtime import pick_device
+from ..solvers import require_positive
+from ..surfaces import Directions, Scenario, Surface, Value
+from ..surfaces import surface as surface_around
+from .options import leading_words, parse
+
+
+@dataclass(frozen=True, kw_only=True)
+class Around:
+    """Draw what models say around a test image: `unperturbed surface DIR [DIR …] --around INDEX`.
+
+    D(x) = p_y - max p_i over the other classes, red where it is positive and the answer right, or the loss; in 3D and
+    its contours side by side, a row for each run in the order in which they are named.
+    """
+
+    around: int = 0
+    """number of the test image, from 0"""
+    scenario: Scenario = "pixel"
+    """pixel: one adversarial and one random direction, in eps; spatial: rotation against translation"""
+    value: Value = "decision"
+    """decision: D(x); loss: cross-entropy"""
+    directions: Directions = "adversarial"
+    """the first direction of the pixel scenario: each model's adversarial one, or random signs"""
+    points: int = 101
+    """points along each axis"""
+    reach: tuple[float, float] | None = None
+    """how far both axes go: eps and eps, or degrees and pixels; else as far as attacks on that data set"""
+    seed: int = 0
+    """seed of the random direction"""
+    out: Path | None = None
+    """file for the figure, .png, .pdf or .svg; a name without ending is for PNG and PDF; surface-… if not given"""
+    data: Path | None = None
+    """folder with the data set's files"""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:1"""
+
+
+def surface(arguments: list[str]) -> None:
+    """Draw the decision or loss surface of runs around an image."""
+    words, rest = leading_words(arguments)
+    command = parse(Around, rest, usage="surface DIR [DIR …]")
+    if not words:
+        raise ValueError("surface needs the directory of a run: unperturbed surface DIR [DIR …] --around INDEX")
+    files = files_for(command.out or Path(f"surface-{command.scenario}-{command.value}-{command.around}"))
+    require_writable(files)
+    runs = compared([Path(word) for word in words])
+    reach = command.reach or usual_reach(runs[0].recipe.data.name, command.scenario)
+    for number in reach:
+        require_positive("--reach", number)
+    device = pick_device(command.device)
+    dataset = load(runs[0].recipe.data.name, command.data)
+    require_image(dataset, command.around)
+    found: dict[str, Surface] = {}
+    for run in runs:
+        found[run.label] = surface_around(
+            run.model(dataset).to(device),
+            dataset.test_images[command.around],
+            dataset.test_labels[command.around],
+            scenario=command.scenario,
+            value=command.value,
+            points=command.points,
+            reach=reach,
+            directions=command.directions,
+            seed=command.seed,
+            index=command.around,
+        )
+    save(draw_surfaces(found), files)
+    for label, shown in found.items():
+        print(printable(f"{label}: {spoken(shown)}"))
+    print(printable(f"written: {', '.join(map(str, files))}"))
+
+
+def usual_reach(data: str, scenario: Scenario) -> tuple[float, float]:
+    """As far as the attacks on that data set go."""
+    budget = usual_budget(data)
+    return (budget.eps, budget.eps) if scenario == "pixel" else (budget.rotation, budget.translation)
+
+
+def require_image(dataset: Dataset, index: int) -> None:
+    """Refuse a number that no test image has."""
+    count = len(dataset.test_images)
+    if not 0 <= index < count:
+        raise ValueError(f"there is no test image {index}: --around takes 0 to {count - 1} on this data set")
+
+
+def spoken(surface: Surface) -> str:
+    """The gist of a surface in words."""
+    low, high = (float(bound) for bound in surface.values.aminmax())
+    if surface.correct is None:
+        return f"loss from {low:.3g} to {high:.3g}"
+    return f"D(x') from {low:.3f} to {high:.3f}, positive at {surface.correct:.1%} of the points"

@@ -1,0 +1,97 @@
+"""Several runs side by side: read from their directories, named, and refused where they cannot be compared."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from .datasets import Dataset
+from .printing import printable
+from .recipe import Recipe
+from .recipes.words import told_apart
+from .report import Report, read
+from .runs import RunDirectory
+from .training import fresh_model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run that takes part in a comparison."""
+
+    directory: RunDirectory
+    recipe: Recipe
+    label: str
+    """what it is called there"""
+
+    @property
+    def path(self) -> Path:
+        """Its directory."""
+        return self.directory.path
+
+    def model(self, dataset: Dataset) -> nn.Module:
+        """Its finished model, in evaluation mode."""
+        f = fresh_model(self.recipe, dataset)
+        self.directory.read_weights(f)
+        return f.eval()
+
+    def report(self) -> Report:
+        """What an evaluation found."""
+        return read(self.directory.report)
+
+
+def compared(paths: Sequence[Path]) -> tuple[Run, ...]:
+    """The runs in these directories, which must be of one data set; those of one name are told by their path."""
+    directories = [RunDirectory(path) for path in paths]
+    recipes = [directory.read_recipe() for directory in directories]
+    sets = {recipe.data.name: path for recipe, path in zip(reversed(recipes), reversed(paths), strict=True)}
+    if len(sets) > 1:
+        found = ", ".join(f"{printable(path)} of {printable(name)}" for name, path in sets.items())
+        raise ValueError(f"runs of {len(sets)} data sets cannot share a figure ({found}): draw one for each data set")
+    if repeated := [str(path) for path, count in Counter(path.resolve() for path in paths).items() if count > 1]:
+        raise ValueError(f"{printable(repeated[0])} is named more than once: name each run once")
+    labels = told_apart([recipe.name for recipe in recipes])
+    count = Counter(labels)
+    return tuple(
+        Run(directory=directory, recipe=recipe, label=label if count[label] == 1 else f"{label} ({directory.path})")
+        for directory, recipe, label in zip(directories, recipes, labels, strict=True)
+    )
+
+
+def comparable_reports(runs: Sequence[Run]) -> tuple[Report, ...]:
+    """The reports of these runs, which must be on the same test images; attacks of one name must go equally far."""
+    reports = tuple(run.report() for run in runs)
+    require_same_images(runs, reports)
+    for run, report in zip(runs, reports, strict=True):
+        for result in report.attacks:
+            for first, other in zip(runs, reports, strict=True):
+                budgets = {theirs.name: theirs.budget for theirs in other.attacks}
+                if budgets.get(result.name, result.budget) != result.budget:
+                    raise ValueError(
+                        f"{printable(result.name)} goes to {printable(budgets[result.name])} in the report of "
+                        f"{printable(first.path)} and to {printable(result.budget)} in that of "
+                        f"{printable(run.path)}: evaluate both with one budget"
+                    )
+    return reports
+
+
+def require_same_images(runs: Sequence[Run], reports: Sequence[Report]) -> None:
+    """Refuse reports on different test images."""
+    for run, report in zip(runs, reports, strict=True):
+        if not torch.equal(report.labels, reports[0].labels):
+            raise ValueError(
+                f"{printable(runs[0].path)} was evaluated on {len(reports[0].labels)} test images and "
+                f"{printable(run.path)} on {len(report.labels)} others: evaluate both on the same, "
+                f"by `unperturbed evaluate {printable(run.path)}`"
+            )
+
+
+def attacks_of_all(reports: Sequence[Report]) -> list[str]:
+    """The names of the attacks that every report holds, in the order of the first."""
+    return [
+        result.name
+        for result in reports[0].attacks
+        if all(result.name in {theirs.name for theirs in report.attacks} for report in reports)
+    ]

@@ -1,0 +1,267 @@
+"""Curves of the paper's figures, as numbers: accuracy against what was varied, and how a run went.
+
+Each function returns panels. `figures` draws them with matplotlib; whoever draws them otherwise needs nothing else.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Literal
+
+from torch import Tensor
+
+from . import recipe as recipes
+from .comparison import Run, attacks_of_all, comparable_reports, require_same_images
+from .data import split
+from .datasets import load
+from .printing import printable
+from .recipe import Recipe
+from .recipes.words import ATTACKS, told_apart
+from .report import Report, measured
+from .runs import flat
+from .sweeps import Sweep
+
+Duration = Literal["steps", "seconds"]
+ALWAYS_IGNORED = {"name", "seed", "data.seed", "data.sha256", "log_every", "precision"}
+"""fields that do not set a series of runs apart from another"""
+WORDS = {"peak": "peak rate", "weight": "lambda", "labeled": "labels"}
+"""fields of a recipe by which series are told apart, in words"""
+TRAINING: Mapping[str, tuple[str, str]] = {
+    "standard": ("standard term", "loss"),
+    "robust": ("robust term", "loss"),
+    "rate": ("learning rate", "rate"),
+    "robust_weight": ("ramp of the robust term", "share that counts"),
+    "labeled_accuracy": ("C(x) on labeled images", "accuracy (%)"),
+    "largest_class_share": ("largest class of C(x)", "share (%)"),
+    "images_per_second": ("speed", "images a second"),
+}
+"""what a line of the log holds: the title of its panel and what is measured"""
+IN_PERCENT = ("labeled_accuracy", "largest_class_share")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line of a panel; with a single x it is a level to compare the others with."""
+
+    label: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    low: tuple[float, ...] = ()
+    """of a 95 % interval, or of several seeds the lowest; empty where neither is known"""
+    high: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One pair of axes."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: tuple[Line, ...]
+
+    @property
+    def percent(self) -> bool:
+        """Whether y goes from 0 to 100."""
+        return self.y_label.endswith("(%)")
+
+
+def over_perturbation(
+    runs: Sequence[Run], sweeps: Sequence[Sweep], attacks: Sequence[str], *, against: Literal["fraction", "eps"]
+) -> tuple[Panel, ...]:
+    """Accuracy against the perturbation fraction, or against eps: a panel for each attack, a line for each run."""
+    require_same_images(runs, [next(iter(sweep.reports.values())) for sweep in sweeps])
+    return tuple(
+        Panel(
+            title=ATTACKS.get(attack, attack),
+            x_label="eps" if against == "eps" else "perturbation fraction",
+            y_label="accuracy (%)",
+            lines=tuple(
+                accuracies(
+                    run.label,
+                    [
+                        (
+                            fraction * (sweep.eps if against == "eps" else 1.0),
+                            [report.survivors(attack if fraction else None)],
+                        )
+                        for fraction, report in sweep.reports.items()
+                    ],
+                )
+                for run, sweep in zip(runs, sweeps, strict=True)
+            ),
+        )
+        for attack in attacks
+    )
+
+
+def over_unlabeled(
+    runs: Sequence[Run], attacks: Sequence[str] = (), *, folder: Path | None = None
+) -> tuple[Panel, ...]:
+    """Accuracy against |D_U|: a panel for each attack, a line for each series of runs that differ in it alone."""
+
+    def unlabeled(run: Run) -> float:
+        return float(unlabeled_images(run.recipe, folder))
+
+    return varied(runs, attacks, unlabeled, "unlabeled images", ignored={"data.unlabeled"})
+
+
+def over_weight(runs: Sequence[Run], attacks: Sequence[str] = ()) -> tuple[Panel, ...]:
+    """Accuracy against lambda."""
+
+    def weight(run: Run) -> float:
+        found = getattr(run.recipe.objective, "weight", None)
+        if found is None:
+            name = type(run.recipe.objective).__name__
+            raise ValueError(f"{printable(run.path)} minimizes {name}, which has no lambda: leave it out")
+        return float(found)
+
+    return varied(runs, attacks, weight, "lambda", ignored={"objective.weight"}, named_by_weight=False)
+
+
+def over_time(runs: Sequence[Run], attacks: Sequence[str] = (), *, unit: Duration = "steps") -> tuple[Panel, ...]:
+    """Accuracy against the length of the training; runs with another peak rate are lines of their own."""
+
+    def duration(run: Run) -> float:
+        return float(run.recipe.steps) if unit == "steps" else sum(record["seconds"] for record in log_of(run))
+
+    return varied(
+        runs,
+        attacks,
+        duration,
+        "training steps" if unit == "steps" else "seconds of training",
+        ignored={"steps", "validation.every"},
+    )
+
+
+def training_curves(runs: Sequence[Run], quantities: Sequence[str] = ()) -> tuple[Panel, ...]:
+    """What log.jsonl says of each run: both terms, rate, ramp, C(x) and speed, a panel each."""
+    if unknown := [word for word in quantities if word not in TRAINING]:
+        raise ValueError(
+            f"the log holds no {printable(unknown[0])!r} (there are {', '.join(TRAINING)}): choose of these"
+        )
+    logs = [log_of(run) for run in runs]
+    return tuple(
+        Panel(
+            title=TRAINING[quantity][0],
+            x_label="step",
+            y_label=TRAINING[quantity][1],
+            lines=tuple(
+                Line(
+                    label=run.label,
+                    x=tuple(float(record["step"]) for record in log),
+                    y=tuple(record[quantity] * (100 if quantity in IN_PERCENT else 1) for record in log),
+                )
+                for run, log in zip(runs, logs, strict=True)
+            ),
+        )
+        for quantity in quantities or TRAINING
+    )
+
+
+def varied(
+    runs: Sequence[Run],
+    attacks: Sequence[str],
+    x_of: Callable[[Run], float],
+    x_label: str,
+    *,
+    ignored: set[str],
+    named_by_weight: bool = True,
+) -> tuple[Panel, ...]:
+    """Accuracy under each attack against a number of each run; runs alike in all else make up a line."""
+    reports = comparable_reports(runs)
+    shown = list(attacks) or attacks_of_all(reports)
+    if not shown:
+        raise ValueError(
+            "no attack is in all of these reports: evaluate every run with one, as by "
+            f"`unperturbed evaluate {printable(runs[0].path)} --attacks pgd`"
+        )
+    for run, report in zip(runs, reports, strict=True):
+        if missing := [
+            attack for attack in shown if attack not in ("clean", *(each.name for each in report.attacks))
+        ]:
+            raise ValueError(
+                f"the report of {printable(run.path)} does not hold {printable(missing[0])}: "
+                f"`unperturbed evaluate {printable(run.path)} --attacks {printable(missing[0])}` adds it"
+            )
+    groups = series(runs, ignored=ignored, named_by_weight=named_by_weight)
+    places = {run.path: x_of(run) for run in runs}
+    by_path = {run.path: report for run, report in zip(runs, reports, strict=True)}
+    return tuple(
+        Panel(
+            title=ATTACKS.get(attack, attack),
+            x_label=x_label,
+            y_label="accuracy (%)",
+            lines=tuple(
+                accuracies(label, grouped(members, places, by_path, attack)) for label, members in groups.items()
+            ),
+        )
+        for attack in shown
+    )
+
+
+def grouped(
+    members: Sequence[Run], places: Mapping[Path, float], reports: Mapping[Path, Report], attack: str
+) -> list[tuple[float, list[Tensor]]]:
+    """For each x in order, which images survive the attack in each of the runs there."""
+    found: dict[float, list[Tensor]] = {}
+    for run in members:
+        survivors = reports[run.path].survivors(None if attack == "clean" else attack)
+        found.setdefault(places[run.path], []).append(survivors)
+    return sorted(found.items(), key=lambda item: item[0])
+
+
+def accuracies(label: str, points: Sequence[tuple[float, Sequence[Tensor]]]) -> Line:
+    """Accuracy at each x: of one run with its 95 % interval, of several seeds the mean, lowest and highest."""
+    rows: list[tuple[float, float, float]] = []
+    for _, survivors in points:
+        found = [measured(each) for each in survivors]
+        each = [row["accuracy"] for row in found]
+        low, high = found[0]["interval"] if len(found) == 1 else (min(each), max(each))
+        rows.append((100 * fmean(each), 100 * low, 100 * high))
+    y, low, high = zip(*rows, strict=True)
+    return Line(label=label, x=tuple(x for x, _ in points), y=y, low=low, high=high)
+
+
+def series(runs: Sequence[Run], *, ignored: set[str], named_by_weight: bool) -> dict[str, list[Run]]:
+    """Runs whose recipes agree in all fields but the ignored ones, under a label that tells them from the others."""
+    groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
+    for run in runs:
+        fields = flat(recipes.plain(run.recipe))
+        key = tuple((name, str(value)) for name, value in fields.items() if name not in ignored | ALWAYS_IGNORED)
+        groups.setdefault(key, []).append(run)
+    names = told_apart([members[0].recipe.name for members in groups.values()], weight=named_by_weight)
+    labeled: dict[str, list[Run]] = {}
+    for name, (key, members) in zip(names, groups.items(), strict=True):
+        rivals = [other for other, theirs in zip(groups, names, strict=True) if theirs == name and other != key]
+        differing = [field for field, value in key if any(dict(other).get(field) != value for other in rivals)]
+        told = ", ".join(f"{spoken_field(field)} {dict(key)[field]}" for field in differing[:2])
+        label = f"{name}, {told}" if told else name
+        labeled[label if label not in labeled else f"{label} ({members[0].path})"] = members
+    return labeled
+
+
+def spoken_field(field: str) -> str:
+    """The last part of a field's dotted name, in words."""
+    word = field.rsplit(".", 1)[-1]
+    return WORDS.get(word, word.replace("_", " "))
+
+
+def unlabeled_images(recipe: Recipe, folder: Path | None) -> int:
+    """The size of D_U."""
+    if recipe.data.unlabeled is not None:
+        return recipe.data.unlabeled
+    dataset = load(recipe.data.name, folder)
+    extra = len(dataset.unlabeled_images)
+    return len(split(dataset.train_labels, recipe.data, len(dataset.classes), extra=extra).unlabeled)
+
+
+def log_of(run: Run) -> list[dict[str, float]]:
+    """The lines of a run's log; a run without any is refused."""
+    records = [record for record in run.directory.read_log() if {*TRAINING, "seconds"} <= record.keys()]
+    if not records:
+        raise ValueError(
+            f"{printable(run.path)} holds no log of its training (log.jsonl): make it with "
+            f"`unperturbed train --from {printable(run.path / 'recipe.json')} --out DIR`"
+        )
+    return records

@@ -1,0 +1,88 @@
+"""TensorBoard: what the log of a run holds, as event files in its directory, while the run is going."""
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from .files import explained
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard.writer import SummaryWriter
+
+Record = dict[str, float | int]
+FOLDER = "tensorboard"
+"""its name in the directory of a run"""
+TAGS: Mapping[str, str] = {
+    "standard": "terms/standard",
+    "robust": "terms/robust",
+    "rate": "schedule/rate",
+    "robust_weight": "schedule/robust_weight",
+    "labeled_accuracy": "prediction/labeled_accuracy",
+    "largest_class_share": "prediction/largest_class_share",
+    "images_per_second": "speed/images_per_second",
+}
+"""under which heading TensorBoard shows each number of the log"""
+
+
+class Watched(Protocol):
+    """Whoever else looks at the run."""
+
+    def stepped(self, step: int, steps: int, /) -> None: ...
+    def logged(self, record: Record, /) -> None: ...
+    def warned(self, sentence: str, /) -> None: ...
+
+
+class Events:
+    """A watcher that writes event files and tells another watcher all that it is told."""
+
+    def __init__(self, directory: Path, watcher: Watched) -> None:
+        self.folder, self.watcher = directory / FOLDER, watcher
+        self.writer: SummaryWriter | None = None
+        self.step = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        if self.writer is not None:
+            self.writer.close()
+
+    def opened(self) -> "SummaryWriter":
+        """The writer; a run that goes on tells TensorBoard to forget the steps that are taken again."""
+        if self.writer is None:
+            from torch.utils.tensorboard.writer import SummaryWriter
+
+            with explained(self.folder):
+                self.writer = SummaryWriter(self.folder, purge_step=self.step)
+        return self.writer
+
+    def stepped(self, step: int, steps: int, /) -> None:
+        self.step = step
+        self.opened()
+        self.watcher.stepped(step, steps)
+
+    def logged(self, record: Record, /) -> None:
+        writer = self.opened()
+        for name, tag in TAGS.items():
+            writer.add_scalar(tag, record[name], int(record["step"]))
+        writer.flush()
+        self.watcher.logged(record)
+
+    def warned(self, sentence: str, /) -> None:
+        # Before the first step the directory may not be this run's yet.
+        if self.writer is not None:
+            self.writer.add_text("warnings", sentence, self.step)
+        self.watcher.warned(sentence)
+
+
+def require_tensorboard() -> None:
+    """Refuse to write event files where TensorBoard is not installed."""
+    if find_spec("tensorboard") is None:
+        raise ImportError(
+            "--tensorboard needs the package tensorboard, which is not installed: "
+            "pip install 'unperturbed[tensorboard]', or leave the option out"
+        )

@@ -1,0 +1,72 @@
+"""Names of recipes and attacks in the paper's words, as figures and tables show them."""
+
+import re
+from collections.abc import Sequence
+
+METHODS = {
+    "standard": "Standard",
+    "at": "AT",
+    "worst-of-k": "Worst-of-k",
+    "rt": "RT",
+    "srt": "SRT",
+    "trades": "TRADES",
+    "klr": "KLR",
+    "uat": "UAT",
+    "uat-ft": "UAT-FT",
+    "uat-plusplus": "UAT++",
+    "rst": "RST",
+    "vat": "VAT",
+    "srt-fast": "fast SRT",
+    "srt-fast-noise": "fast SRT (N-FGSM)",
+    "srt-plusplus": "SRT++",
+    "srt-authors": "SRT (authors' code)",
+    "at-average": "AT (average)",
+    "at-max": "AT (max)",
+}
+"""the last part of a recipe's name, and the method's name"""
+COMPOUND = {"at": "AT+", "srt": "SRT+"}
+"""those that are called otherwise in the compound scenario"""
+SCENARIOS = {"pixel": "pixel-wise", "spatial": "spatial"}
+"""the middle of a recipe's name, in words; methods of the compound scenario speak for themselves"""
+ATTACKS = {
+    "clean": "no attack",
+    "fgsm": "FGSM",
+    "pgd": "PGD",
+    "pgd-restarts": "PGD, 5 restarts",
+    "mi-fgsm": "MI-FGSM",
+    "cw": "C&W",
+    "cw-l2": "C&W, L2",
+    "ddn": "DDN",
+    "jsma": "JSMA",
+    "pointwise": "Pointwise",
+    "autoattack": "AutoAttack",
+    "randadv": "RandAdv",
+    "gridadv": "GridAdv",
+    "randadv.t": "RandAdv.T",
+    "gridadv.t": "GridAdv.T",
+    "randadv.r": "RandAdv.R",
+    "gridadv.r": "GridAdv.R",
+    "pgd+": "PGD+",
+    "gridadv+": "GridAdv+",
+}
+"""attacks, as the paper writes them"""
+CONVENTION = re.compile(r"[^-]+-(?P<scenario>pixel|spatial|compound)-(?P<method>.+?)(-lambda-(?P<weight>[\d.e-]+))?")
+
+
+def in_words(name: str, *, scenario: bool = True, weight: bool = True) -> str:
+    """A recipe's name as the paper speaks; a name that does not follow the convention is left as it is."""
+    found = CONVENTION.fullmatch(name)
+    if found is None or found["method"] not in METHODS:
+        return name
+    compound = found["scenario"] == "compound"
+    words = COMPOUND.get(found["method"]) if compound else None
+    words = words or METHODS[found["method"]]
+    if scenario and found["scenario"] in SCENARIOS:
+        words += f", {SCENARIOS[found['scenario']]}"
+    return f"{words}, lambda {found['weight']}" if weight and found["weight"] else words
+
+
+def told_apart(names: Sequence[str], *, weight: bool = True) -> list[str]:
+    """All of these names in words, the scenario among them only where it tells two of them apart."""
+    pairs = [(in_words(name, scenario=False, weight=weight), in_words(name, weight=weight)) for name in names]
+    return [short if len({full for words, full in pairs if words == short}) == 1 else full for short, full in pairs]

@@ -1,0 +1,125 @@
+"""A sweep: one model attacked at several perturbation fractions, kept in the directory of its run."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from . import report as reports
+from .attacks import Attack
+from .evaluation import AttackWatcher, evaluate, settings_of
+from .files import write_whole
+from .printing import printable, shortened
+from .report import Report
+from .schedules import require_fractions
+
+FORMAT = 1
+FILE = "sweep.json"
+"""its name in the directory of a run"""
+AttacksAt = Callable[[float], Mapping[str, Attack]]
+"""perturbation fraction -> attacks that go that far"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sweep:
+    """Reports on one model and one set of images, by perturbation fraction."""
+
+    eps: float
+    """the Linf radius at fraction 1"""
+    reports: Mapping[float, Report]
+
+    def dumps(self) -> str:
+        """The sweep as JSON text."""
+        found = [
+            {"fraction": fraction, "report": json.loads(report.dumps())}
+            for fraction, report in sorted(self.reports.items())
+        ]
+        return json.dumps({"format": FORMAT, "eps": self.eps, "sweep": found}, indent=1)
+
+
+def loads(text: str, source: str = "the sweep") -> Sweep:
+    """The sweep that `dumps` wrote."""
+    try:
+        tree = json.loads(text)
+        if tree["format"] > FORMAT:
+            raise ValueError("a newer version of unperturbed wrote it: update unperturbed")
+        found = {float(row["fraction"]): reports.loads(json.dumps(row["report"])) for row in tree["sweep"]}
+        require_fractions("a fraction", tuple(found))
+        if len({report.subject for report in found.values()}) > 1:
+            raise ValueError("its reports are on different models or images")
+        return Sweep(eps=float(tree["eps"]), reports=found)
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = f"no sweep of unperturbed ({type(error).__name__}: {shortened(error)})"
+    except ValueError as error:
+        reason = f"no sweep that can be read ({shortened(error)})"
+    raise ValueError(f"{printable(source)} is {reason}: delete it, and the same command makes it anew")
+
+
+def read(directory: Path) -> Sweep | None:
+    """The sweep in the directory of a run, if there is one."""
+    path = directory / FILE
+    return loads(path.read_text(encoding="utf-8", errors="replace"), str(path)) if path.is_file() else None
+
+
+def sweep(
+    f: nn.Module,
+    images: Tensor,
+    labels: Tensor,
+    attacks_at: AttacksAt,
+    fractions: Sequence[float],
+    directory: Path,
+    *,
+    eps: float,
+    at_most: Report | None = None,
+    batch: int = 500,
+    seed: int = 0,
+    device: str = "auto",
+    watcher: AttackWatcher | None = None,
+    recipe: object = None,
+) -> Sweep:
+    """Attack f at each fraction, and keep what is found in that directory; what is there already is not done again.
+
+    At fraction 0 no attack is made: that is clean accuracy. `at_most` is a report at fraction 1, if one is at hand.
+    """
+    require_fractions("a perturbation fraction", tuple(fractions))
+    require_growth(attacks_at)
+    before = read(directory)
+    found = dict(before.reports) if before is not None and before.eps == eps else {}
+    for fraction in sorted(set(fractions)):
+        earlier = found.get(fraction, at_most if fraction == 1 else None)
+
+        def keep(report: Report, fraction: float = fraction) -> None:
+            alike = {other: theirs for other, theirs in found.items() if theirs.subject == report.subject}
+            found.clear()
+            found.update(alike | {fraction: report})
+            write_whole(directory / FILE, Sweep(eps=eps, reports=found).dumps().encode())
+
+        report = evaluate(
+            f,
+            images,
+            labels,
+            attacks_at(fraction) if fraction else {},
+            batch=batch,
+            seed=seed,
+            device=device,
+            watcher=watcher,
+            recipe=recipe,
+            previous=earlier,
+            save=keep,
+        )
+        keep(report)
+    return Sweep(eps=eps, reports={fraction: found[fraction] for fraction in sorted(set(fractions))})
+
+
+def require_growth(attacks_at: AttacksAt) -> None:
+    """Refuse attacks that go as far at half the fraction as at the whole."""
+    half, whole = attacks_at(0.5), attacks_at(1.0)
+    for name, attack in whole.items():
+        if settings_of(half[name]) == settings_of(attack):
+            budget = getattr(attack, "budget", "fixed")
+            raise ValueError(
+                f"the perturbation fraction does not scale {name}, whose budget is {budget}: "
+                "choose attacks in an Linf ball or an L2 ball, or spatial ones"
+            )

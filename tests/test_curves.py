@@ -1,0 +1,277 @@
+"""Curves: the numbers behind the figures, and how runs are gathered into lines."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from unperturbed.attacks import pgd
+from unperturbed.comparison import Run, compared
+from unperturbed.curves import over_perturbation, over_time, over_unlabeled, over_weight, training_curves
+from unperturbed.recipe import dumps
+from unperturbed.recipes import RECIPES, named
+from unperturbed.recipes.budgets import REASONS
+from unperturbed.recipes.methods import DEFENSES
+from unperturbed.recipes.words import ATTACKS, METHODS, in_words, told_apart
+from unperturbed.report import AttackResult, Report, wilson
+from unperturbed.schedules import Cyclic
+from unperturbed.sweeps import Sweep, loads, read, sweep
+
+LABELS = torch.arange(10)
+
+
+def report(clean, **attacked):
+    """A report on ten images, of which so many are right, clean and under each attack."""
+
+    def first(count):
+        return torch.where(count > LABELS, LABELS, (LABELS + 1) % 10)
+
+    results = [
+        AttackResult(name=name, budget="b", settings="s", predicted=first(count), rejected=0, seconds=1.0)
+        for name, count in attacked.items()
+    ]
+    return Report(labels=LABELS, clean=first(clean), attacks=tuple(results), seed=0, provenance={}, subject="s")
+
+
+def make_run(folder, recipe, found=None, log=()):
+    folder.mkdir(parents=True)
+    (folder / "recipe.json").write_text(dumps(recipe))
+    if found is not None:
+        (folder / "report.json").write_text(found.dumps())
+    (folder / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in log))
+    return folder
+
+
+SRT = named("digits-pixel-srt")
+
+
+def with_unlabeled(count, seed=0):
+    return replace(SRT, seed=seed, data=replace(SRT.data, unlabeled=count))
+
+
+def test_accuracy_against_unlabeled_images_is_that_of_the_reports(tmp_path):
+    folders = [
+        make_run(tmp_path / "all", with_unlabeled(None), report(10, pgd=8)),
+        make_run(tmp_path / "none", with_unlabeled(0), report(9, pgd=2)),
+        make_run(tmp_path / "some", with_unlabeled(300), report(9, pgd=5)),
+        make_run(tmp_path / "at", named("digits-pixel-at"), report(9, pgd=6)),
+    ]
+    attacked, clean = over_unlabeled(compared(folders), ["pgd", "clean"])
+    assert (attacked.title, clean.title, attacked.x_label) == ("PGD", "no attack", "unlabeled images")
+    srt, at = attacked.lines
+    assert (srt.label, at.label) == ("SRT", "AT")
+    assert srt.x == (0, 300, 1297), "digits have 1,397 training images, 100 of them labeled"
+    assert srt.y == (20, 50, 80)
+    low, high = wilson(5, 10)
+    assert (srt.low[1], srt.high[1]) == (100 * low, 100 * high)
+    assert (at.x, at.y) == ((0,), (60,))
+    assert clean.lines[0].y == (90, 90, 100)
+
+
+def test_runs_of_several_seeds_are_a_mean_with_the_lowest_and_the_highest(tmp_path):
+    found = {0: 4, 1: 6, 2: 8}
+    folders = [
+        make_run(tmp_path / str(seed), with_unlabeled(0, seed), report(9, pgd=right)) for seed, right in found.items()
+    ]
+    ((line,),) = (panel.lines for panel in over_unlabeled(compared(folders)))
+    assert (line.x, line.y, line.low, line.high) == ((0,), (60,), (40,), (80,))
+
+
+def test_accuracy_against_lambda_has_a_line_for_rt_and_one_for_srt(tmp_path):
+    names = ["rt-lambda-0.2", "srt-lambda-0.2", "rt-lambda-0.6", "srt-lambda-0.6", "rt", "srt"]
+    folders = [
+        make_run(tmp_path / name, named(f"digits-pixel-{name}"), report(10, pgd=i)) for i, name in enumerate(names)
+    ]
+    (panel,) = over_weight(compared(folders))
+    assert {line.label: (line.x, line.y) for line in panel.lines} == {
+        "RT": ((0.2, 0.6, 1.0), (0, 20, 40)),
+        "SRT": ((0.2, 0.6, 1.0), (10, 30, 50)),
+    }
+
+
+def test_an_objective_without_lambda_is_refused(tmp_path):
+    folder = make_run(tmp_path / "at", named("digits-pixel-at"), report(10, pgd=1))
+    with pytest.raises(ValueError, match="minimizes AT, which has no lambda: leave it out"):
+        over_weight(compared([folder]))
+
+
+def test_accuracy_against_time_has_a_line_for_each_peak_rate(tmp_path):
+    fast = named("digits-pixel-srt-fast")
+    folders = []
+    for peak in (0.1, 0.2):
+        for steps in (200, 100):
+            recipe = replace(fast, steps=steps, optimizer=replace(fast.optimizer, rate=Cyclic(peak=peak)))
+            log = [record(step, seconds=10 * peak) for step in range(0, steps, 50)]
+            right = int(10 * peak) + steps // 100
+            folders.append(make_run(tmp_path / f"{peak}-{steps}", recipe, report(10, pgd=right), log))
+    runs = compared(folders)
+    (panel,) = over_time(runs)
+    assert {line.label: (line.x, line.y) for line in panel.lines} == {
+        "fast SRT, peak rate 0.1": ((100, 200), (20, 30)),
+        "fast SRT, peak rate 0.2": ((100, 200), (30, 40)),
+    }
+    (panel,) = over_time(runs, unit="seconds")
+    assert [line.x for line in panel.lines] == [(2, 4), (4, 8)]
+
+
+def record(step, seconds=1.0, **changes):
+    return {
+        "step": step,
+        "rate": 0.1,
+        "standard": 1.0,
+        "robust": 2.0,
+        "robust_weight": 0.5,
+        "labeled_accuracy": 0.25,
+        "largest_class_share": 0.75,
+        "images_per_second": 100.0,
+        "seconds": seconds,
+    } | changes
+
+
+def test_training_curves_are_what_the_log_says(tmp_path):
+    log = [record(10, standard=3.0), record(20)]
+    folder = make_run(tmp_path / "run", SRT, log=[*log, {"step": 30}])
+    panels = {panel.title: panel for panel in training_curves(compared([folder]))}
+    assert len(panels) == 7
+    assert panels["standard term"].lines[0].x == (10, 20)
+    assert panels["standard term"].lines[0].y == (3, 1)
+    assert panels["C(x) on labeled images"].lines[0].y == (25, 25)
+    assert panels["C(x) on labeled images"].percent
+    assert panels["largest class of C(x)"].lines[0].y == (75, 75)
+    (rate,) = training_curves(compared([folder]), ["rate"])
+    assert rate.lines[0].y == (0.1, 0.1)
+
+
+def test_accuracy_against_the_perturbation_is_clean_at_0(tmp_path):
+    runs = compared([make_run(tmp_path / "run", SRT)])
+    found = Sweep(eps=0.5, reports={0.0: report(9), 0.5: report(9, pgd=6), 1.0: report(9, pgd=2)})
+    (panel,) = over_perturbation(runs, [found], ["pgd"], against="fraction")
+    assert (panel.lines[0].x, panel.lines[0].y) == ((0, 0.5, 1), (90, 60, 20))
+    (panel,) = over_perturbation(runs, [found], ["pgd"], against="eps")
+    assert (panel.x_label, panel.lines[0].x) == ("eps", (0, 0.25, 0.5))
+
+
+@pytest.fixture
+def linear():
+    """Two classes told apart by the brightness of a pixel: an image at distance d of 0.5 falls at eps > d."""
+    f = nn.Sequential(nn.Flatten(), nn.Linear(1, 2))
+    f[1].weight.data, f[1].bias.data = torch.tensor([[-1.0], [1.0]]), torch.tensor([0.5, -0.5])
+    return f
+
+
+def test_a_sweep_of_a_linear_model_falls_where_it_must(linear, tmp_path):
+    images = torch.tensor([0.45, 0.35, 0.25, 0.55, 0.65, 0.75]).view(-1, 1, 1, 1)
+    labels = torch.tensor([0, 0, 0, 1, 1, 1])
+    asked = []
+
+    def attacks_at(fraction):
+        asked.append(fraction)
+        return {"pgd": pgd(eps=0.2 * fraction)}
+
+    fractions = (0.0, 0.2, 0.5, 1.0)
+    found = sweep(linear, images, labels, attacks_at, fractions, tmp_path, eps=0.2, device="cpu")
+    right = [found.reports[fraction].accuracy("pgd" if fraction else None) for fraction in fractions]
+    assert right == [1, 1, pytest.approx(4 / 6), pytest.approx(2 / 6)]
+    kept = read(tmp_path)
+    assert kept.eps == 0.2
+    assert {fraction: each.dumps() for fraction, each in kept.reports.items()} == {
+        fraction: each.dumps() for fraction, each in found.reports.items()
+    }
+
+
+def test_a_sweep_does_nothing_twice_and_forgets_what_no_longer_fits(linear, tmp_path, monkeypatch):
+    images, labels = torch.rand(4, 1, 1, 1), torch.tensor([0, 1, 0, 1])
+    attacked = []
+
+    class Watcher:
+        def attacked(self, name, done, images, standing, /):
+            attacked.append(name)
+
+    def run(images=images, eps=0.2, fractions=(0.5, 1.0), names=("pgd",)):
+        attacked.clear()
+        attacks = {name: lambda fraction: pgd(eps=eps * fraction) for name in names}
+        return sweep(
+            linear,
+            images,
+            labels[: len(images)],
+            lambda fraction: {name: attacks[name](fraction) for name in names},
+            fractions,
+            tmp_path,
+            eps=eps,
+            device="cpu",
+            watcher=Watcher(),
+        )
+
+    run()
+    assert attacked == ["pgd", "pgd"]
+    run()
+    assert attacked == []
+    run(fractions=(0.25, 1.0))
+    assert attacked == ["pgd"]
+    assert sorted(read(tmp_path).reports) == [0.25, 0.5, 1.0]
+    run(names=("pgd", "other"))
+    assert attacked == ["other", "other"]
+    run(eps=0.3)
+    assert attacked == ["pgd", "pgd"]
+    assert sorted(read(tmp_path).reports) == [0.5, 1.0]
+    run(images=images[:2], eps=0.3, fractions=(1.0,))
+    assert sorted(read(tmp_path).reports) == [1.0], "reports on other images must not stand beside it"
+
+
+def test_a_sweep_takes_over_the_report_at_the_whole_budget(linear, tmp_path):
+    images, labels = torch.rand(4, 1, 1, 1), torch.tensor([0, 1, 0, 1])
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+
+    def run(folder, fractions, **more):
+        def attacks_at(fraction):
+            return {"pgd": pgd(eps=0.2 * fraction)}
+
+        return sweep(linear, images, labels, attacks_at, fractions, tmp_path / folder, eps=0.2, device="cpu", **more)
+
+    whole = run("a", (1.0,)).reports[1.0]
+    assert run("b", (0.5, 1.0), at_most=whole).reports[1.0]["pgd"] is whole["pgd"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"format": 1, "eps": 0.1, "sweep": [{"fraction": 2, "report": {}}]}', "[" * 100_000]
+)
+def test_a_sweep_that_cannot_be_read_is_refused_in_a_sentence(text):
+    with pytest.raises(ValueError, match=r"is no sweep .* delete it, and the same command makes it anew") as error:
+        loads(text)
+    assert "\n" not in str(error.value)
+
+
+def test_reports_on_different_models_are_no_sweep():
+    mixed = Sweep(eps=1.0, reports={0.5: report(9), 1.0: replace(report(9), subject="another")})
+    with pytest.raises(ValueError, match="different models or images"):
+        loads(mixed.dumps())
+
+
+def test_every_method_and_every_attack_has_a_name_in_the_paper_s_words():
+    assert set(METHODS) == set(DEFENSES)
+    assert set(ATTACKS) == {*REASONS, "clean"}
+    assert all(in_words(name) != name for name in RECIPES)
+
+
+def test_names_in_words_are_as_short_as_tells_them_apart():
+    assert in_words("digits-pixel-srt-lambda-0.2") == "SRT, pixel-wise, lambda 0.2"
+    assert in_words("cifar10-compound-at-max") == "AT (max)"
+    assert in_words("my own run") == "my own run"
+    assert told_apart(["mnist-pixel-standard", "mnist-pixel-srt"]) == ["Standard", "SRT"]
+    assert told_apart(["mnist-spatial-srt", "mnist-pixel-srt", "mnist-compound-srt", "mnist-pixel-at"]) == [
+        "SRT, spatial",
+        "SRT, pixel-wise",
+        "SRT+",
+        "AT",
+    ]
+
+
+def test_runs_of_one_name_are_told_apart_by_their_directories(tmp_path):
+    folders = [make_run(tmp_path / name, SRT) for name in "ab"]
+    assert [run.label for run in compared(folders)] == [f"SRT ({tmp_path / name})" for name in "ab"]
+    assert isinstance(compared(folders)[0], Run)
+    assert compared(folders)[0].path == Path(folders[0])

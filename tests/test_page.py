@@ -151,9 +151,9 @@ def test_the_commands_make_the_same_recipe_and_the_same_attacks(group, capsys):
 
 def test_the_command_of_an_edited_recipe_names_what_was_edited_or_the_file(group):
     run = group.runs[1]
-    again = replace(run, recipe=replace(RECIPES["digits-pixel-srt"], steps=7))
+    again = replace(run, run=replace(run.run, recipe=replace(RECIPES["digits-pixel-srt"], steps=7)))
     assert commands(again, group.dataset)[0].startswith("unperturbed train digits-pixel-srt --steps 7 --out ")
-    other = replace(run, recipe=replace(run.recipe, name="mine"))
+    other = replace(run, run=replace(run.run, recipe=replace(run.recipe, name="mine")))
     assert f"--from {run.directory / 'recipe.json'}" in commands(other, group.dataset)[0]
 
 
@@ -220,7 +220,8 @@ def test_an_attack_without_known_settings_has_no_pictures_and_a_sentence(group):
 
 def test_runs_of_one_recipe_get_names_of_their_own(tmp_path):
     a, b, c = tmp_path / "a", tmp_path / "b", tmp_path / "x" / "a"
-    assert titled([("srt", a), ("rt", b)]) == ["srt", "rt"]
+    assert titled([("digits-pixel-srt", a), ("digits-pixel-rt", b)]) == ["SRT", "RT"]
+    assert titled([("digits-pixel-srt", a), ("digits-spatial-srt", b)]) == ["SRT, pixel-wise", "SRT, spatial"]
     assert titled([("srt", a), ("srt", b)]) == ["srt (a)", "srt (b)"]
     assert len(set(titled([("srt", a), ("srt", c)]))) == 2
 

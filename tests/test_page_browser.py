@@ -27,6 +27,7 @@ SWITCHES = [
 ]
 SCREENSHOTS = Path(__file__).parent.parent / "build" / "screenshots"
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+TITLES = ("Standard", "AT", "SRT")
 SECTIONS = ("results", "risks", "training", "gallery", "classes", "surfaces", "trust", "again")
 
 
@@ -120,7 +121,7 @@ def test_the_page_could_not_use_a_network_if_it_tried(visit):
 def test_the_tables_hold_the_numbers_of_the_reports(visit, folder):
     tab = visit().tab
     heads = [words.split("\n")[0] for words in texts(tab, "table.results thead th")]
-    assert heads == ["run", "clean", "fgsm", "pgd", "randadv", "worst case"]
+    assert heads == ["run", "clean", "FGSM", "PGD", "RandAdv", "worst case"]
     rows = tab.locator("table.results tbody tr")
     assert rows.count() == 3
     for place, name in enumerate(("standard", "at", "srt")):
@@ -132,7 +133,7 @@ def test_the_tables_hold_the_numbers_of_the_reports(visit, folder):
             numbers = re.findall(r"\d+\.\d", cell)
             assert numbers == [f"{100 * value:.1f}" for value in (found["accuracy"], low, high)]
         assert f"{report['images']} images" in texts(rows.nth(place), "th")[0]
-        risks = [row for row in texts(tab, "table.risks tbody tr") if row.startswith(f"digits-pixel-{name}\t")]
+        risks = [row for row in texts(tab, "table.risks tbody tr") if row.startswith(f"{TITLES[place]}\t")]
         assert len(risks) == 3
         for line, found in zip(risks, report["attacks"], strict=True):
             expected = (report["standard_risk"], found["robust_risk"], found["adversarial_risk"])
@@ -177,11 +178,11 @@ def test_the_filters_filter(visit):
     assert {"fooled", "wrong"} <= outcomes
     choose(tab, "gallery-outcome", "")
     choose(tab, "gallery-run", "2")
-    assert {cell["model"] for item in gallery(tab) for cell in item["cells"]} == {"digits-pixel-srt"}
+    assert {cell["model"] for item in gallery(tab) for cell in item["cells"]} == {"SRT"}
     before = gallery(tab)
     choose(tab, "gallery-attack", "randadv")
     assert [item["label"] for item in gallery(tab)] == [item["label"] for item in before]
-    assert tab.locator("#gallery-list-0 .cell canvas[aria-label*='after randadv']").count() == 12
+    assert tab.locator("#gallery-list-0 .cell canvas[aria-label*='after RandAdv']").count() == 12
 
 
 def test_what_the_gallery_says_agrees_with_its_marks(visit):
@@ -247,7 +248,7 @@ def test_another_scenario_and_another_run_change_the_surface(visit):
     for run in ("0", "1", "2"):
         choose(tab, "surface-run-left", run)
         seen.add(tab.evaluate(read))
-        assert texts(tab, "#surface-title-left-0") == [f"digits-pixel-{('standard', 'at', 'srt')[int(run)]}"]
+        assert texts(tab, "#surface-title-left-0") == [TITLES[int(run)]]
     assert len(seen) == 4
 
 

@@ -60,24 +60,25 @@ function drawCurves(chapter, number) {
   const place = byId("curve-chart", number);
   place.style.height = "26rem";
   const redraw = drawnWhenSeen(place, () => {
-    const key = choice.value;
-    const traces = chapter.curves.map((curve, run) => ({
-      type: "scatter", mode: "lines", name: words(chapter.runs[run]), x: curve.step, y: curve[key] ?? [],
-      visible: curve[key] ? true : "legendonly",
-      line: { color: cycled(COLORS, run), dash: cycled(DASHES, Math.floor(run / 2)), width: 2 },
-    }));
-    const title = choice.selectedOptions[0].textContent;
-    const scale = key === "standard" || key === "robust" ? { type: "log", dtick: 1, exponentformat: "power" } : {};
-    place.setAttribute("aria-label", `${title} over the steps of training. ${lastValues(chapter, key)}`);
-    Plotly.react(place, traces, layout({ xaxis: axis("step"), yaxis: axis(title, scale) }), SETTINGS);
+    const panel = chapter.curves[Number(choice.value)];
+    const traces = panel.lines.map((line) => {
+      const run = chapter.runs.indexOf(line.run);
+      return {
+        type: "scatter", mode: "lines", name: words(line.run), x: line.x, y: line.y,
+        line: { color: cycled(COLORS, run), dash: cycled(DASHES, Math.floor(run / 2)), width: 2 },
+      };
+    });
+    const scale = panel.measured === "loss" ? { type: "log", dtick: 1, exponentformat: "power" } : {};
+    place.setAttribute("aria-label", `${panel.title} over the steps of training. ${lastValues(panel)}`);
+    Plotly.react(place, traces, layout({ xaxis: axis("step"), yaxis: axis(panel.measured, scale) }), SETTINGS);
   });
   choice.addEventListener("change", redraw);
 }
 
-function lastValues(chapter, key) {
-  const ends = chapter.curves.map((curve, run) => {
-    const values = (curve[key] ?? []).filter((value) => value !== null);
-    return values.length ? `${chapter.runs[run]} ends at ${values[values.length - 1]}` : "";
+function lastValues(panel) {
+  const ends = panel.lines.map((line) => {
+    const values = line.y.filter((value) => value !== null);
+    return values.length ? `${line.run} ends at ${values[values.length - 1]}` : "";
   });
   return ends.filter(Boolean).join("; ");
 }

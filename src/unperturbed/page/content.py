@@ -1,28 +1,16 @@
 """What is on a page, in plain values: every number of its tables and charts, from the reports of the runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..curves import TRAINING, Panel, training_curves
 from ..recipes.published import published
+from ..recipes.words import ATTACKS
 from ..report import AttackResult, Report, measured
 from .evaluated import EvaluatedRun, Group
-
-CURVES: Mapping[str, str] = {
-    "standard": "Standard term",
-    "robust": "Robust term, before its weight",
-    "rate": "Learning rate",
-    "robust_weight": "Ramp of the robust term",
-    "labeled_accuracy": "Accuracy of C(x) on labeled images",
-    "unlabeled_accuracy": "Accuracy of C(x) on unlabeled images",
-    "largest_class_share": "Share of the most predicted class",
-    "validation_accuracy": "Validation accuracy",
-    "images_per_second": "Images a second",
-}
-"""what a log may hold for each step, and how it is called"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +20,11 @@ class Column:
     name: str
     budget: str
     settings: str
+
+    @property
+    def title(self) -> str:
+        """The attack as the paper writes it."""
+        return ATTACKS.get(self.name, self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,17 +168,10 @@ def pairs(labels: Tensor, said: Tensor) -> list[list[int]]:
     return torch.cat([unique, counts.unsqueeze(0)]).t().tolist()
 
 
-def curves_of(group: Group) -> list[dict[str, Any]]:
-    """The training curves of all runs: the steps, and the values of what was logged."""
-    return [
-        {"step": [int(line["step"]) for line in run.log]}
-        | {
-            key: [rounded(line.get(key)) for line in run.log]
-            for key in CURVES
-            if any(rounded(line.get(key)) is not None for line in run.log)
-        }
-        for run in group.runs
-    ]
+def curves_of(group: Group) -> tuple[Panel, ...]:
+    """The training curves of all runs that hold a log."""
+    logged = [run.run for run in group.runs if any({*TRAINING, "seconds"} <= line.keys() for line in run.log)]
+    return training_curves(logged) if logged else ()
 
 
 def rounded(value: object) -> float | None:

@@ -1,7 +1,7 @@
 """Runs that have been trained and attacked, read from their directories for a page."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,12 +9,13 @@ import torch
 from torch import nn
 
 from .. import report as reports
+from ..comparison import Run
 from ..datasets import Dataset, load
 from ..printing import printable
 from ..recipe import Recipe
+from ..recipes.words import told_apart
 from ..report import Report
 from ..runs import RunDirectory
-from ..training import fresh_model
 from ..trust import card as cards
 from ..trust.card import Card
 
@@ -23,15 +24,28 @@ from ..trust.card import Card
 class EvaluatedRun:
     """What the directory of one run holds once it has been evaluated."""
 
-    directory: Path
-    title: str
-    """its name on the page: the recipe's, with the directory's where several runs follow one recipe"""
-    recipe: Recipe
+    run: Run
+    """its label is its name on the page"""
     report: Report
     log: Sequence[Mapping[str, float]]
     card: Card | None
     """the trust card, where `evaluate --trust` made one"""
     model: nn.Module
+
+    @property
+    def title(self) -> str:
+        """Its name on the page."""
+        return self.run.label
+
+    @property
+    def directory(self) -> Path:
+        """Where it lies."""
+        return self.run.path
+
+    @property
+    def recipe(self) -> Recipe:
+        """How it was trained."""
+        return self.run.recipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,55 +66,43 @@ def read_groups(directories: Sequence[Path], data: Path | None = None) -> list[G
     unique = list({directory.resolve(): directory for directory in directories}.values())
     recipes = {directory: RunDirectory(directory).read_recipe() for directory in unique}
     found = {directory: reports.read(RunDirectory(directory).report) for directory in unique}
-    titles = dict(zip(unique, titled((recipes[each].name, each) for each in unique), strict=True))
     groups: list[Group] = []
     for name in dict.fromkeys(recipe.data.name for recipe in recipes.values()):
         dataset = load(name, data)
-        runs = tuple(
-            read_run(directory, titles[directory], recipe, found[directory], dataset)
-            for directory, recipe in recipes.items()
-            if recipe.data.name == name
-        )
-        groups.append(Group(dataset=dataset, runs=runs))
+        chosen = [directory for directory, recipe in recipes.items() if recipe.data.name == name]
+        labels = titled([(recipes[directory].name, directory) for directory in chosen])
+        runs = [
+            Run(directory=RunDirectory(directory), recipe=recipes[directory], label=label)
+            for directory, label in zip(chosen, labels, strict=True)
+        ]
+        groups.append(Group(dataset=dataset, runs=tuple(read_run(run, found[run.path], dataset) for run in runs)))
     return groups
 
 
-def titled(runs: Iterable[tuple[str, Path]]) -> list[str]:
-    """A name for each run that no other bears."""
-    pairs = list(runs)
-    counts = Counter(name for name, _ in pairs)
-    places = Counter((name, path.name) for name, path in pairs)
+def titled(runs: Sequence[tuple[str, Path]]) -> list[str]:
+    """A name for each run that no other bears: the paper's word for its recipe, with its directory where need be."""
+    names = told_apart([name for name, _ in runs])
+    counts = Counter(names)
+    places = Counter((name, path.name) for name, (_, path) in zip(names, runs, strict=True))
     titles: list[str] = []
-    for name, path in pairs:
+    for name, (_, path) in zip(names, runs, strict=True):
         where = path.name if places[name, path.name] == 1 else str(path)
         titles.append(printable(name if counts[name] == 1 else f"{name} ({where})"))
     return titles
 
 
-def read_run(directory: Path, title: str, recipe: Recipe, report: Report, dataset: Dataset) -> EvaluatedRun:
+def read_run(run: Run, report: Report, dataset: Dataset) -> EvaluatedRun:
     """One run; a report on other test images than those of the data set is refused."""
-    run = RunDirectory(directory)
+    directory, file = run.path, printable(run.directory.report)
     expected = dataset.test_labels[: len(report.labels)]
     if not torch.equal(expected, report.labels):
         raise ValueError(
-            f"{printable(run.report)} is of other test images than {printable(dataset.name)} holds: "
+            f"{file} is of other test images than {printable(dataset.name)} holds: "
             f"restore the data, or evaluate again with `unperturbed evaluate {printable(directory)}`"
         )
     most = max(int(said.max().item()) for said in (report.clean, *(result.predicted for result in report.attacks)))
     if most >= len(dataset.classes) or min(report.clean.min().item(), 0) < 0:
-        raise ValueError(
-            f"{printable(run.report)} predicts class {most} of {len(dataset.classes)}: delete it and evaluate again"
-        )
-    model = fresh_model(recipe, dataset)
-    run.read_weights(model)
-    file = directory / "trust.json"
-    card = cards.loads(file.read_text(encoding="utf-8", errors="replace"), str(file)) if file.is_file() else None
-    return EvaluatedRun(
-        directory=directory,
-        title=title,
-        recipe=recipe,
-        report=report,
-        log=run.read_log(),
-        card=card,
-        model=model.eval(),
-    )
+        raise ValueError(f"{file} predicts class {most} of {len(dataset.classes)}: delete it and evaluate again")
+    trust = directory / "trust.json"
+    card = cards.loads(trust.read_text(encoding="utf-8", errors="replace"), str(trust)) if trust.is_file() else None
+    return EvaluatedRun(run=run, report=report, log=run.directory.read_log(), card=card, model=run.model(dataset))

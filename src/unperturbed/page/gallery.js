@@ -105,6 +105,7 @@ class Gallery {
     const truth = names[this.gallery.labels[place]];
     const number = this.gallery.places[place];
     const original = cut(clean, this.gallery, place);
+    const attack = this.filters.attack.selectedOptions[0].textContent;
     const figures = [];
     for (const { each, result } of cells) {
       const before = names[this.gallery.before[each.run][place]];
@@ -113,7 +114,7 @@ class Gallery {
       const factor = this.gallery.amplified[each.attack];
       const run = this.chapter.runs[each.run];
       figures.push(element("figure", { class: "cell" },
-        picture(pixels, `Image ${number} after ${each.attack} on ${run}`),
+        picture(pixels, `Image ${number} after ${attack} on ${run}`),
         picture(change(original, pixels, factor), `The change, amplified ${factor} times`),
         element("figcaption", {},
           element("span", { class: "model" }, run),

@@ -6,7 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .content import CURVES, Accuracy, Column, Row, columns_of, confusions_of, curves_of, rows_of
+from ..curves import Panel
+from ..recipes.words import ATTACKS
+from .content import Accuracy, Column, Row, columns_of, confusions_of, curves_of, rounded, rows_of
 from .evaluated import Group
 from .markup import chooser, text
 from .pictures import IN_A_ROW, Pictures
@@ -54,13 +56,21 @@ class Chapter:
         return {
             "runs": [row.title for row in rows],
             "classes": [str(name) for name in self.group.dataset.classes],
-            "columns": [{"name": column.name, "budget": column.budget} for column in columns],
+            "columns": [{"name": column.title, "budget": column.budget} for column in columns],
             "accuracies": [[triple(found) for found in (row.clean, *row.attacked)] for row in rows],
             "confusions": confusions_of(self.group),
-            "curves": curves_of(self.group),
+            "curves": [curve_data(panel) for panel in curves_of(self.group)],
             "gallery": None if self.pictures is None else gallery_data(self.pictures),
             "surfaces": self.surfaces,
         }
+
+
+def curve_data(panel: Panel) -> dict[str, Any]:
+    """A panel of training curves, its numbers with the digits that one sees."""
+    lines = [
+        {"run": line.label, "x": list(line.x), "y": [rounded(value) for value in line.y]} for line in panel.lines
+    ]
+    return {"title": panel.title, "measured": panel.y_label, "lines": lines}
 
 
 def triple(found: Accuracy | None) -> list[float] | None:
@@ -122,7 +132,7 @@ def results(rows: Sequence[Row], columns: Sequence[Column], number: int) -> str:
 def findings(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
     """For each column its best run, with the numbers."""
     named = [("Without an attack", [row.clean for row in rows])]
-    named += [(f"Under {text(column.name)}", [row.attacked[i] for row in rows]) for i, column in enumerate(columns)]
+    named += [(f"Under {text(column.title)}", [row.attacked[i] for row in rows]) for i, column in enumerate(columns)]
     sentences: list[str] = []
     for words, column in named:
         found = [
@@ -162,7 +172,7 @@ def risks(rows: Sequence[Row], columns: Sequence[Column]) -> str:
 def training(group: Group, number: int) -> str:
     """What was trained and how, and the training curves."""
     curves = curves_of(group)
-    known = [(key, words) for key, words in CURVES.items() if any(key in curve for curve in curves)]
+    known = [(place, panel.title) for place, panel in enumerate(curves)]
     choose = f'<div class="choices">{chooser(f"curve-{number}", "Curve", known)}</div>' if known else ""
     drawn = chart("curve-chart", number, "The chosen quantity over the steps of training, a line for each run.")
     shown = choose + drawn if known else "<p>These runs hold no log, so there are no curves.</p>"
@@ -180,7 +190,7 @@ def gallery(chapter: Chapter, number: int) -> str:
     runs = [("", "all"), *((place, run.title) for place, run in enumerate(chapter.group.runs))]
     labels = [("", "all"), *((label, str(names[label])) for label in sorted(set(pictures.labels)))]
     choices = (
-        chooser(f"gallery-attack-{number}", "Attack", [(name, name) for name in attacks]),
+        chooser(f"gallery-attack-{number}", "Attack", [(name, ATTACKS.get(name, name)) for name in attacks]),
         chooser(f"gallery-class-{number}", "Class", labels),
         chooser(f"gallery-run-{number}", "Model", runs),
         chooser(f"gallery-outcome-{number}", "Outcome", OUTCOMES),
@@ -200,7 +210,7 @@ def gallery(chapter: Chapter, number: int) -> str:
 
 def classes(group: Group, columns: Sequence[Column], number: int) -> str:
     """Accuracy of each class, and which classes are taken for which."""
-    under = [("0", "no attack"), *((str(place + 1), column.name) for place, column in enumerate(columns))]
+    under = [("0", "no attack"), *((str(place + 1), column.title) for place, column in enumerate(columns))]
     runs = [(place, run.title) for place, run in enumerate(group.runs)]
     return (
         f'<div class="choices">{chooser(f"class-attack-{number}", "Under", under)}'

@@ -85,7 +85,7 @@ def results_table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     """Clean and attacked accuracy of every run, with intervals, the best marked, the paper's number below ours."""
     worst = any(row.worst is not None for row in rows)
     head = [column_head("run", "test images"), column_head("clean", "no attack")]
-    head += [column_head(column.name, column.budget) for column in columns]
+    head += [column_head(column.title, column.budget) for column in columns]
     head += [column_head("worst case", "of all attacks, image by image")] if worst else []
     body = [
         [
@@ -119,7 +119,7 @@ def accuracy_cell(found: Accuracy | None, images: int) -> str:
 def attacks_table(columns: Sequence[Column]) -> str:
     """The settings of every attack, folded up."""
     rows = [
-        (row_head(column.name), cell(column.budget), f"<td><code>{text(column.settings)}</code></td>")
+        (row_head(column.title), cell(column.budget), f"<td><code>{text(column.settings)}</code></td>")
         for column in columns
     ]
     head = [column_head(word) for word in ("attack", "budget", "settings")]
@@ -133,7 +133,7 @@ def risks_table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     body = [
         (
             row_head(row.title),
-            cell(column.name),
+            cell(column.title),
             *(cell(f"{value:.4f}", "number") for value in (row.standard_risk, found.robust, found.adversarial)),
             cell(f"{row.standard_risk + found.robust:.4f}", "number"),
             cell(f"{found.standard_and_robust:.4f}", "number"),

@@ -242,6 +242,20 @@ def test_the_page_holds_all_sections_and_nothing_from_elsewhere(page):
     assert "not examined" in head
 
 
+def test_every_surface_is_told_in_numbers(page, group):
+    surfaces = data_of(page)[0]["surfaces"]
+    assert {len(found["values"]) for found in surfaces["scenarios"].values()} == {2}
+    shown = page.split("D where it is least.")[1].split("</table>")[0]
+    for found in surfaces["scenarios"].values():
+        for values, share, least in zip(found["values"], found["correct"], found["least"], strict=True):
+            flat = [value for row in values for value in row]
+            assert share == pytest.approx(sum(value > 0 for value in flat) / 25)
+            assert least == pytest.approx(min(flat), abs=1e-3)
+            assert f"{100 * share:.1f} %<small>{least:.2f}</small>" in shown
+    right = sum(run.report.survivors().int() for run in group.runs)
+    assert surfaces["place"] == right.tolist().index(right.max())
+
+
 def test_the_scripts_are_those_that_the_policy_allows(page):
     import hashlib
 
@@ -283,7 +297,7 @@ def test_two_data_sets_have_a_chapter_each(runs, tmp_path):
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert '<h2 id="data-0">digits</h2>' in page
     assert '<h2 id="data-1">mine.npz</h2>' in page
-    assert page.count('<table class="results">') == 2
+    assert page.count('<section id="results-') == page.count('<table class="results">') == 2
     assert [len(chapter["runs"]) for chapter in data_of(page)] == [1, 1]
 
 

@@ -97,15 +97,21 @@ def visit(browser, folder):
         context.close()
 
 
+@pytest.fixture(scope="module")
+def seen(browser, folder):
+    """A page that was wandered through; tests that share it only look."""
+    context = browser.new_context(viewport=DESKTOP)
+    yield Visit(context, folder / "page.html").wander()
+    context.close()
+
+
 def texts(tab, selector):
     return [words.strip() for words in tab.locator(selector).all_inner_texts()]
 
 
-@pytest.mark.parametrize("file", ["page.html", "hostile.html"])
-def test_the_page_loads_without_an_error_and_without_a_network(visit, folder, file):
-    seen = visit(file).wander()
+def test_the_page_loads_without_an_error_and_without_a_network(seen, folder):
     assert seen.errors == []
-    assert seen.requests == [(folder / file).as_uri()]
+    assert seen.requests == [(folder / "page.html").as_uri()]
 
 
 def test_the_page_could_not_use_a_network_if_it_tried(visit):
@@ -118,11 +124,11 @@ def test_the_page_could_not_use_a_network_if_it_tried(visit):
     assert any("Content Security Policy" in error for error in seen.errors)
 
 
-def test_the_tables_hold_the_numbers_of_the_reports(visit, folder):
-    tab = visit().tab
-    heads = [words.split("\n")[0] for words in texts(tab, "table.results thead th")]
+def test_the_tables_hold_the_numbers_of_the_reports(seen, folder):
+    tab = seen.tab
+    heads = [words.split("\n")[0] for words in texts(tab, "#results-0 table.results thead th")]
     assert heads == ["run", "clean", "FGSM", "PGD", "RandAdv", "worst case"]
-    rows = tab.locator("table.results tbody tr")
+    rows = tab.locator("#results-0 table.results tbody tr")
     assert rows.count() == 3
     for place, name in enumerate(("standard", "at", "srt")):
         report = json.loads((folder / name / "report.json").read_text())
@@ -185,8 +191,8 @@ def test_the_filters_filter(visit):
     assert tab.locator("#gallery-list-0 .cell canvas[aria-label*='after RandAdv']").count() == 12
 
 
-def test_what_the_gallery_says_agrees_with_its_marks(visit):
-    for item in gallery(visit().tab):
+def test_what_the_gallery_says_agrees_with_its_marks(seen):
+    for item in gallery(seen.tab):
         for cell in item["cells"]:
             before, after = re.search(r"says (\d), then (\d)", cell["said"]).groups()
             right = "stood" if after == item["label"] else "fooled"
@@ -201,8 +207,8 @@ def test_more_images_come_and_the_count_says_how_many(visit):
     assert tab.is_hidden("#gallery-more-0")
 
 
-def test_a_picture_shows_the_image_and_its_change(visit):
-    shown = visit().tab.evaluate(
+def test_a_picture_shows_the_image_and_its_change(seen):
+    shown = seen.tab.evaluate(
         """() => {
             const cell = document.querySelector("#gallery-list-0 > li");
             return [...cell.querySelectorAll("canvas")].slice(0, 3).map((canvas) =>
@@ -269,22 +275,7 @@ def test_hostile_names_show_as_text(visit):
     assert strange == 0
     assert tab.evaluate("document.scripts.length") == 3 + 1  # the library, started
     assert seen.errors == []
-
-
-def test_dark_and_light_show_the_same_words_in_other_colors(visit):
-    light, dark = visit().wander().tab, visit(color_scheme="dark").wander().tab
-    background = "getComputedStyle(document.body).backgroundColor"
-    assert light.evaluate(background) == "rgb(255, 255, 255)"
-    assert dark.evaluate(background) == "rgb(15, 20, 26)"
-    for section in SECTIONS:
-        assert light.inner_text(f"#{section}-0") == dark.inner_text(f"#{section}-0")
-    light.click("text=Dark")
-    assert light.evaluate(background) == "rgb(15, 20, 26)"
-    dark.click("text=Light")
-    assert dark.evaluate(background) == "rgb(255, 255, 255)"
-    ink = "document.querySelector('#accuracy-chart-0 .xtick text').style.fill"
-    assert light.evaluate(ink) == "rgb(230, 237, 243)"
-    assert dark.evaluate(ink) == "rgb(28, 33, 40)"
+    assert len(seen.requests) == 1
 
 
 CONTRASTS = """() => {
@@ -309,9 +300,22 @@ CONTRASTS = """() => {
 }"""
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_words_stand_out_from_what_is_behind_them(visit, scheme):
-    assert visit(color_scheme=scheme).wander().tab.evaluate(CONTRASTS) == []
+def test_dark_and_light_show_the_same_words_in_other_colors_and_all_stand_out(visit):
+    light, dark = visit().wander().tab, visit(color_scheme="dark").wander().tab
+    background = "getComputedStyle(document.body).backgroundColor"
+    assert light.evaluate(background) == "rgb(255, 255, 255)"
+    assert dark.evaluate(background) == "rgb(15, 20, 26)"
+    for section in SECTIONS:
+        assert light.inner_text(f"#{section}-0") == dark.inner_text(f"#{section}-0")
+    assert light.evaluate(CONTRASTS) == []
+    assert dark.evaluate(CONTRASTS) == []
+    light.click("text=Dark")
+    assert light.evaluate(background) == "rgb(15, 20, 26)"
+    dark.click("text=Light")
+    assert dark.evaluate(background) == "rgb(255, 255, 255)"
+    ink = "document.querySelector('#accuracy-chart-0 .xtick text').style.fill"
+    assert light.evaluate(ink) == "rgb(230, 237, 243)"
+    assert dark.evaluate(ink) == "rgb(28, 33, 40)"
 
 
 def test_print_keeps_everything(visit):
@@ -353,8 +357,8 @@ def test_the_keyboard_reaches_every_control(visit):
     assert len(wanted) > 25
 
 
-def test_a_screen_reader_finds_headings_landmarks_labels_and_captions(visit):
-    tab = visit().wander().tab
+def test_a_screen_reader_finds_headings_landmarks_labels_and_captions(seen):
+    tab = seen.tab
     levels = tab.evaluate(
         "[...document.querySelectorAll('h1, h2, h3, h4, h5')].map((each) => Number(each.tagName[1]))"
     )

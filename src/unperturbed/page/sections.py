@@ -18,6 +18,7 @@ from .tables import (
     recipe_details,
     results_table,
     risks_table,
+    surfaces_table,
     training_table,
     trust_section,
 )
@@ -247,7 +248,8 @@ def surfaces(chapter: Chapter, number: int) -> str:
         f"{chooser(f'surface-run-right-{number}', 'Right', runs)}"
         f'<span class="turns"><button type="button" id="turn-left-{number}">⟲ Turn left</button>'
         f'<button type="button" id="turn-right-{number}">⟳ Turn right</button></span></div>'
-        f'<div class="sides">{sides}</div><noscript><p>Surfaces need JavaScript.</p></noscript>'
+        f'<div class="sides">{sides}</div>{surfaces_table([title for _, title in runs], chapter.surfaces)}'
+        "<noscript><p>Surfaces need JavaScript.</p></noscript>"
     )
 
 

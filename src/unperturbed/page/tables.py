@@ -1,7 +1,8 @@
 """The tables of a page."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from .. import recipe as recipes
 from ..datasets import Dataset
@@ -33,6 +34,7 @@ def training_table(group: Group) -> str:
     rows = [
         (
             row_head(run.title),
+            cell(run.recipe.name),
             cell(objective_words(run)),
             cell("all" if run.recipe.data.labeled is None else run.recipe.data.labeled, "number"),
             cell("all others" if run.recipe.data.unlabeled is None else run.recipe.data.unlabeled, "number"),
@@ -144,6 +146,26 @@ def risks_table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     ]
     caption = "Standard, robust and adversarial risk, averaged over the test images."
     return table(caption, [column_head(word) for word in names], body, name="Risks", kind="risks")
+
+
+def surfaces_table(titles: Sequence[str], surfaces: Mapping[str, Any]) -> str:
+    """How much of each surface is classified correctly, for all runs."""
+    scenarios: Mapping[str, Any] = surfaces["scenarios"]
+    head = [column_head("run"), *(column_head(name, "right on, and least D") for name in scenarios)]
+    body = [
+        [
+            row_head(title),
+            *(surface_cell(found["correct"][place], found["least"][place]) for found in scenarios.values()),
+        ]
+        for place, title in enumerate(titles)
+    ]
+    caption = "The share of each surface on which the model is right, and D where it is least."
+    return table(caption, head, body, name="Surfaces in numbers", kind="results")
+
+
+def surface_cell(share: float, least: float) -> str:
+    """What one surface comes to."""
+    return f'<td class="number">{100 * share:.1f} %<small>{least:.2f}</small></td>'
 
 
 def trust_section(run: EvaluatedRun) -> str:

@@ -29,6 +29,11 @@ SCREENSHOTS = Path(__file__).parent.parent / "build" / "screenshots"
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 TITLES = ("Standard", "AT", "SRT")
 SECTIONS = ("results", "risks", "training", "gallery", "classes", "surfaces", "trust", "again")
+CHARTS = {
+    "results": ("#accuracy-chart-0 svg",),
+    "training": ("#curve-chart-0 svg",),
+    "surfaces": ("#surface-left-0 canvas", "#surface-right-0 canvas", "#contour-right-0 svg"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -73,14 +78,13 @@ class Visit:
         self.tab.wait_for_selector("#gallery-list-0 > li")
 
     def wander(self):
-        """See the whole page, so that all charts are drawn."""
+        """See the whole page, staying wherever a chart is drawn until it is there."""
         for section in SECTIONS:
             self.tab.evaluate(
                 "id => document.getElementById(id).scrollIntoView({behavior: 'instant'})", f"{section}-0"
             )
-            self.tab.wait_for_timeout(50)
-        self.tab.wait_for_selector("#surface-right-0 canvas")
-        self.tab.wait_for_selector("#contour-right-0 svg")
+            for drawn in CHARTS.get(section, ()):
+                self.tab.wait_for_selector(drawn, timeout=60_000)
         return self
 
 

@@ -8,12 +8,14 @@ browser has to do. Needs Playwright and Debian's chromium; writes results/page.j
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -92,6 +94,16 @@ def opened(file: Path) -> list[dict[str, float]]:
     return visits
 
 
+def markdown(result: dict[str, Any]) -> str:
+    """What was measured, as docs/report.md says it."""
+    times = ", ".join(f"{name.replace('_', ' ')} {value:.1f} s" for name, value in result["median"].items())
+    return (
+        f"{result['runs']} runs on CIFAR-10, {result['images']} images under {len(result['attacks'])} attacks: "
+        f"{result['pictures']:,} pictures, {result['megabytes']:.1f} MB. Median of {len(result['visits'])} visits on two "
+        f"cores at a load average of {result['load_average']}: {times}."
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with CIFAR-10")
@@ -123,10 +135,11 @@ def main() -> None:
         "seconds_to_write": round(seconds, 1),
         "visits": visits,
         "median": {name: statistics.median(visit[name] for visit in visits) for name in visits[0]},
+        "load_average": round(os.getloadavg()[0], 1),
         "provenance": provenance(torch.device("cpu")),
     }
     options.out.write_text(json.dumps(result, indent=1) + "\n")
-    print(json.dumps(result["median"]), result["megabytes"], "MB")
+    print(markdown(result))
 
 
 if __name__ == "__main__":

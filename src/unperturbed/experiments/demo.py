@@ -1,4 +1,4 @@
-"""The demonstration: the paper's claim on real handwritten digits, in two to two and a half minutes on two cores."""
+"""The demonstration: the paper's claim on real handwritten digits, in two to three minutes on two cores."""
 
 import json
 import sys

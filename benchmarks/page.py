@@ -99,8 +99,8 @@ def markdown(result: dict[str, Any]) -> str:
     times = ", ".join(f"{name.replace('_', ' ')} {value:.1f} s" for name, value in result["median"].items())
     return (
         f"{result['runs']} runs on CIFAR-10, {result['images']} images under {len(result['attacks'])} attacks: "
-        f"{result['pictures']:,} pictures, {result['megabytes']:.1f} MB. Median of {len(result['visits'])} visits on two "
-        f"cores at a load average of {result['load_average']}: {times}."
+        f"{result['pictures']:,} pictures, {result['megabytes']:.1f} MB. Median of {len(result['visits'])} visits on "
+        f"two cores at a load average of {result['load_average']}: {times}."
     )
 
 

@@ -133,7 +133,7 @@ def record(step, seconds=1.0, **changes):
 
 def test_training_curves_are_what_the_log_says(tmp_path):
     log = [record(10, standard=3.0), record(20)]
-    folder = make_run(tmp_path / "run", SRT, log=[*log, {"step": 30}])
+    folder = make_run(tmp_path / "run", SRT, log=[*log, {"step": 30}, record(40, rate="high")])
     panels = {panel.title: panel for panel in training_curves(compared([folder]))}
     assert len(panels) == 7
     assert panels["standard term"].lines[0].x == (10, 20)
@@ -270,7 +270,15 @@ def test_names_in_words_are_as_short_as_tells_them_apart():
     ]
 
 
-def test_runs_of_one_name_are_told_apart_by_their_directories(tmp_path):
+def test_runs_of_one_name_are_told_apart_by_the_fields_in_which_they_differ(tmp_path):
+    recipes = [with_unlabeled(0), with_unlabeled(300), named("digits-pixel-at")]
+    folders = [make_run(tmp_path / str(place), recipe) for place, recipe in enumerate(recipes)]
+    assert [run.label for run in compared(folders)] == ["SRT, unlabeled images 0", "SRT, unlabeled images 300", "AT"]
+    folders = [make_run(tmp_path / f"seed-{seed}", with_unlabeled(0, seed)) for seed in (4, 5)]
+    assert [run.label for run in compared(folders)] == ["SRT, seed 4", "SRT, seed 5"]
+
+
+def test_runs_of_one_recipe_are_told_apart_by_their_directories(tmp_path):
     folders = [make_run(tmp_path / name, SRT) for name in "ab"]
     assert [run.label for run in compared(folders)] == [f"SRT ({tmp_path / name})" for name in "ab"]
     assert isinstance(compared(folders)[0], Run)

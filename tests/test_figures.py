@@ -70,7 +70,7 @@ def test_a_surface_is_drawn_as_png_and_pdf(scenario, value, runs, capsys):
     assert Path(f"surface-{scenario}-{value}-3.png").read_bytes().startswith(b"\x89PNG")
     assert Path(f"surface-{scenario}-{value}-3.pdf").read_bytes().startswith(b"%PDF")
     seen = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in seen] == ["SRT (low)", "SRT (high)", "written"]
+    assert [line.split(":")[0] for line in seen] == ["SRT, lambda 0.2", "SRT, lambda 1.0", "written"]
     assert ("positive at" in seen[0]) == (value == "decision")
 
 

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 from unperturbed import recipe as recipes
 from unperturbed import report as reports
+from unperturbed import sweeps
 from unperturbed.cli import main
 from unperturbed.datasets import IDX_FILES, SOURCES, Dataset, load
 from unperturbed.printing import printable
@@ -377,6 +378,17 @@ def check_report(text: str) -> None:
     if report is not None:
         assert all(line.isprintable() for line in report.table().splitlines())
         assert reports.loads(report.dumps()).seed == report.seed
+
+
+SWEEP_TEXT = sweeps.Sweep(eps=0.1, reports={0.0: a_report(), 1.0: a_report()}).dumps()
+
+
+@fuzzed(100, grafts=st.none() | GRAFTS, edits=EDITS)
+def test_a_sweep_is_read_or_refused(grafts, edits):
+    damage = read_text(edits, SWEEP_TEXT) if grafts is None else json.dumps(grafted(json.loads(SWEEP_TEXT), grafts))
+    found = answer("sweep", lambda: sweeps.loads(damage, "sweep.json"), "sweep.json")
+    if found is not None:
+        assert sweeps.loads(found.dumps()).reports.keys() == found.reports.keys()
 
 
 LOG = "".join(json.dumps({"step": step, "standard": 1.5, "rate": 0.1}) + "\n" for step in (1, 50, 100)).encode()

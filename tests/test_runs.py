@@ -444,17 +444,16 @@ def test_a_directory_that_is_empty_or_not_there_is_made_the_runs_own(tmp_path):
 def test_half_written_files_are_no_obstacle_and_swept_away_once_they_are_surely_abandoned(tmp_path, claimed_before):
     if claimed_before:
         RunDirectory(tmp_path).claim(Recipe())
-    mine, abandoned, alive = (
-        tmp_path / f".{name}.new" for name in ("checkpoint.pt.1", "report.json.2", "trust.json.3")
-    )
-    for file in (mine, abandoned, alive):
+    names = ("checkpoint.pt.1", "report.json.2", "trust.json.3", "sweep.json.4")
+    mine, abandoned, *alive = (tmp_path / f".{name}.new" for name in names)
+    for file in (mine, abandoned, *alive):
         file.write_bytes(b"half")
     two_hours_ago = time.time() - 7200
     os.utime(abandoned, (two_hours_ago, two_hours_ago))
     RunDirectory(tmp_path).check(Recipe())
     with RunDirectory(tmp_path).alone():
         RunDirectory(tmp_path).claim(Recipe())
-    assert {file.name for file in tmp_path.iterdir()} == {"recipe.json", alive.name}
+    assert {file.name for file in tmp_path.iterdir()} == {"recipe.json", *(file.name for file in alive)}
 
 
 def test_a_directory_without_a_run_has_no_recipe(tmp_path):

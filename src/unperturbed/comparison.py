@@ -1,7 +1,7 @@
 """Several runs side by side: read from their directories, named, and refused where they cannot be compared."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,11 +10,16 @@ from torch import nn
 
 from .datasets import Dataset
 from .printing import printable
-from .recipe import Recipe
+from .recipe import Recipe, plain
 from .recipes.words import told_apart
 from .report import Report, read
-from .runs import RunDirectory
+from .runs import RunDirectory, flat
 from .training import fresh_model
+
+FIELDS = {"peak": "peak rate", "weight": "lambda", "labeled": "labels", "unlabeled": "unlabeled images"}
+"""fields of a recipe by which runs are told apart, in words"""
+UNTOLD = {"name", "data.seed", "data.sha256", "log_every", "precision"}
+"""fields that tell nothing of a run"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +48,7 @@ class Run:
 
 
 def compared(paths: Sequence[Path]) -> tuple[Run, ...]:
-    """The runs in these directories, which must be of one data set; those of one name are told by their path."""
+    """The runs in these directories, all of one data set; those of one name are told apart by their fields."""
     directories = [RunDirectory(path) for path in paths]
     recipes = [directory.read_recipe() for directory in directories]
     sets = {recipe.data.name: path for recipe, path in zip(reversed(recipes), reversed(paths), strict=True)}
@@ -52,12 +57,34 @@ def compared(paths: Sequence[Path]) -> tuple[Run, ...]:
         raise ValueError(f"runs of {len(sets)} data sets cannot share a figure ({found}): draw one for each data set")
     if repeated := [str(path) for path, count in Counter(path.resolve() for path in paths).items() if count > 1]:
         raise ValueError(f"{printable(repeated[0])} is named more than once: name each run once")
-    labels = told_apart([recipe.name for recipe in recipes])
+    labels = told_by_fields(told_apart([recipe.name for recipe in recipes]), recipes, UNTOLD)
     count = Counter(labels)
     return tuple(
         Run(directory=directory, recipe=recipe, label=label if count[label] == 1 else f"{label} ({directory.path})")
         for directory, recipe, label in zip(directories, recipes, labels, strict=True)
     )
+
+
+def told_by_fields(labels: Sequence[str], recipes: Sequence[Recipe], ignored: Set[str]) -> list[str]:
+    """These labels of recipes; to equal ones the first two fields are added in which their recipes differ."""
+    trees = [fields_of(recipe, ignored) for recipe in recipes]
+    told: list[str] = []
+    for label, tree in zip(labels, trees, strict=True):
+        rivals = [other for theirs, other in zip(labels, trees, strict=True) if theirs == label]
+        differing = [name for name, value in tree.items() if any(other.get(name) != value for other in rivals)]
+        told.append(", ".join([label, *(f"{spoken_field(name)} {tree[name]}" for name in differing[:2])]))
+    return told
+
+
+def fields_of(recipe: Recipe, ignored: Set[str]) -> dict[str, str]:
+    """The fields of a recipe by their dotted names, but for the ignored ones."""
+    return {name: str(value) for name, value in flat(plain(recipe)).items() if name not in ignored}
+
+
+def spoken_field(name: str) -> str:
+    """The last part of a field's dotted name, in words."""
+    word = name.rsplit(".", 1)[-1]
+    return FIELDS.get(word, word.replace("_", " "))
 
 
 def comparable_reports(runs: Sequence[Run]) -> tuple[Report, ...]:

@@ -11,22 +11,24 @@ from typing import Literal
 
 from torch import Tensor
 
-from . import recipe as recipes
-from .comparison import Run, attacks_of_all, comparable_reports, require_same_images
+from .comparison import (
+    UNTOLD,
+    Run,
+    attacks_of_all,
+    comparable_reports,
+    fields_of,
+    require_same_images,
+    told_by_fields,
+)
 from .data import split
 from .datasets import load
 from .printing import printable
 from .recipe import Recipe
 from .recipes.words import ATTACKS, told_apart
 from .report import Report, measured
-from .runs import flat
 from .sweeps import Sweep
 
 Duration = Literal["steps", "seconds"]
-ALWAYS_IGNORED = {"name", "seed", "data.seed", "data.sha256", "log_every", "precision"}
-"""fields that do not set a series of runs apart from another"""
-WORDS = {"peak": "peak rate", "weight": "lambda", "labeled": "labels"}
-"""fields of a recipe by which series are told apart, in words"""
 TRAINING: Mapping[str, tuple[str, str]] = {
     "standard": ("standard term", "loss"),
     "robust": ("robust term", "loss"),
@@ -225,26 +227,17 @@ def accuracies(label: str, points: Sequence[tuple[float, Sequence[Tensor]]]) -> 
 
 def series(runs: Sequence[Run], *, ignored: set[str], named_by_weight: bool) -> dict[str, list[Run]]:
     """Runs whose recipes agree in all fields but the ignored ones, under a label that tells them from the others."""
+    # Runs of several seeds make up one line.
+    ignored = ignored | UNTOLD | {"seed"}
     groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
     for run in runs:
-        fields = flat(recipes.plain(run.recipe))
-        key = tuple((name, str(value)) for name, value in fields.items() if name not in ignored | ALWAYS_IGNORED)
-        groups.setdefault(key, []).append(run)
-    names = told_apart([members[0].recipe.name for members in groups.values()], weight=named_by_weight)
+        groups.setdefault(tuple(fields_of(run.recipe, ignored).items()), []).append(run)
+    firsts = [members[0].recipe for members in groups.values()]
+    names = told_apart([recipe.name for recipe in firsts], weight=named_by_weight)
     labeled: dict[str, list[Run]] = {}
-    for name, (key, members) in zip(names, groups.items(), strict=True):
-        rivals = [other for other, theirs in zip(groups, names, strict=True) if theirs == name and other != key]
-        differing = [field for field, value in key if any(dict(other).get(field) != value for other in rivals)]
-        told = ", ".join(f"{spoken_field(field)} {dict(key)[field]}" for field in differing[:2])
-        label = f"{name}, {told}" if told else name
+    for label, members in zip(told_by_fields(names, firsts, ignored), groups.values(), strict=True):
         labeled[label if label not in labeled else f"{label} ({members[0].path})"] = members
     return labeled
-
-
-def spoken_field(field: str) -> str:
-    """The last part of a field's dotted name, in words."""
-    word = field.rsplit(".", 1)[-1]
-    return WORDS.get(word, word.replace("_", " "))
 
 
 def unlabeled_images(recipe: Recipe, folder: Path | None) -> int:
@@ -258,7 +251,12 @@ def unlabeled_images(recipe: Recipe, folder: Path | None) -> int:
 
 def log_of(run: Run) -> list[dict[str, float]]:
     """The lines of a run's log; a run without any is refused."""
-    records = [record for record in run.directory.read_log() if {*TRAINING, "seconds"} <= record.keys()]
+    wanted = (*TRAINING, "seconds")
+    records = [
+        record
+        for record in run.directory.read_log()
+        if all(isinstance(record.get(name), int | float) for name in wanted)
+    ]
     if not records:
         raise ValueError(
             f"{printable(run.path)} holds no log of its training (log.jsonl): make it with "

@@ -192,7 +192,8 @@ def draw_panels(panels: Sequence[Panel], *, columns: int = 4) -> Figure:
     marked = all(len(line.x) <= MARKED for panel in panels for line in panel.lines)
     looks = {label: look(number, marked=marked) for number, label in enumerate(labels)}
     width = max(3.6, 2.55 * columns + 0.3)
-    beside = max(1, min(len(labels), int(width / max(map(legend_width, labels)))))
+    taken = np.cumsum(sorted(map(legend_width, labels), reverse=True))
+    beside = max(1, int((taken <= width).sum()))
     with rc_context(SETTINGS):
         height = 2.35 * rows + 0.22 * ceil(len(labels) / beside) + 0.15
         figure = Figure(figsize=(width, height), layout="constrained")

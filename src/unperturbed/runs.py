@@ -6,6 +6,8 @@ checkpoint.pt         everything needed to go on: tensors and plain values only,
 checkpoint-before.pt  the checkpoint before that one, should it be damaged
 model.safetensors     the weights of the finished model
 report.json           what an evaluation found
+sweep.json            what it found at several perturbation fractions, for a curve
+tensorboard           event files, if they were asked for
 .lock                 the process that trains here, while it does
 """
 

@@ -50,7 +50,7 @@ def loads(text: str, source: str = "the sweep") -> Sweep:
         if len({report.subject for report in found.values()}) > 1:
             raise ValueError("its reports are on different models or images")
         return Sweep(eps=float(tree["eps"]), reports=found)
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         reason = f"no sweep of unperturbed ({type(error).__name__}: {shortened(error)})"
     except ValueError as error:
         reason = f"no sweep that can be read ({shortened(error)})"

@@ -62,6 +62,15 @@ def data_of(page):
     return json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
 
 
+def test_every_row_of_a_table_has_a_cell_under_each_head(page):
+    tables = re.findall(r"<table.*?</table>", page, re.DOTALL)
+    assert len(tables) >= 5
+    for table in tables:
+        heads, *rows = (len(re.findall(r"<t[hd][ >]", row)) for row in re.findall(r"<tr>.*?</tr>", table, re.DOTALL))
+        assert rows
+        assert set(rows) == {heads}, table[:200]
+
+
 def test_the_numbers_are_those_of_the_reports(group):
     for run, row in zip(group.runs, rows_of(group), strict=True):
         summary = json.loads((run.directory / "report.json").read_text())

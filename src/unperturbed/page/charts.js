@@ -64,11 +64,12 @@ function drawCurves(chapter, number) {
     const traces = panel.lines.map((line) => {
       const run = chapter.runs.indexOf(line.run);
       return {
-        type: "scatter", mode: "lines", name: words(line.run), x: line.x, y: line.y,
+        type: "scatter", mode: line.x.length > 20 ? "lines" : "lines+markers", name: words(line.run),
+        x: line.x, y: line.y,
         line: { color: cycled(COLORS, run), dash: cycled(DASHES, Math.floor(run / 2)), width: 2 },
       };
     });
-    const scale = panel.measured === "loss" ? { type: "log", dtick: 1, exponentformat: "power" } : {};
+    const scale = panel.measured === "loss" ? { type: "log", nticks: 8 } : {};
     place.setAttribute("aria-label", `${panel.title} over the steps of training. ${lastValues(panel)}`);
     Plotly.react(place, traces, layout({ xaxis: axis("step"), yaxis: axis(panel.measured, scale) }), SETTINGS);
   });

@@ -32,9 +32,10 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, n
     )
 
 
-def column_head(words: str, below: str = "") -> str:
+def column_head(words: str, below: str = "", kind: str = "") -> str:
     """The head of a column, with a smaller line below it."""
-    return f'<th scope="col">{text(words)}{f"<small>{text(below)}</small>" if below else ""}</th>'
+    small = f"<small>{text(below)}</small>" if below else ""
+    return f'<th scope="col" class="{kind}">{text(words)}{small}</th>'
 
 
 def row_head(words: str) -> str:

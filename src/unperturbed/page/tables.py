@@ -1,7 +1,7 @@
 """The tables of a page."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .. import recipe as recipes
@@ -19,36 +19,25 @@ WORDS = {"pass": "passed", "flag": "flagged", "skipped": "skipped"}
 
 def training_table(group: Group) -> str:
     """What was trained, and how."""
-    heads = (
-        "run",
-        "objective",
-        "labels",
-        "unlabeled",
-        "network",
-        "steps",
-        "batch",
-        "seed",
-        "training",
-        "evaluated on",
-    )
-    rows = [
-        (
-            row_head(run.title),
-            cell(run.recipe.name),
-            cell(objective_words(run)),
-            cell("all" if run.recipe.data.labeled is None else run.recipe.data.labeled, "number"),
-            cell("all others" if run.recipe.data.unlabeled is None else run.recipe.data.unlabeled, "number"),
-            cell(type(run.recipe.model).__name__),
-            cell(run.recipe.steps, "number"),
-            cell(run.recipe.batch, "number"),
-            cell(run.recipe.seed, "number"),
-            cell(duration(training_seconds(run)), "number"),
-            cell(run.report.provenance.get("device", "not known")),
-        )
-        for run in group.runs
-    ]
+    facts: Mapping[str, tuple[Callable[[EvaluatedRun], object], str]] = {
+        "recipe": (lambda run: run.recipe.name, ""),
+        "objective": (objective_words, ""),
+        "labels": (lambda run: "all" if run.recipe.data.labeled is None else run.recipe.data.labeled, "number"),
+        "unlabeled": (
+            lambda run: "all others" if run.recipe.data.unlabeled is None else run.recipe.data.unlabeled,
+            "number",
+        ),
+        "network": (lambda run: type(run.recipe.model).__name__, ""),
+        "steps": (lambda run: run.recipe.steps, "number"),
+        "batch": (lambda run: run.recipe.batch, "number"),
+        "seed": (lambda run: run.recipe.seed, "number"),
+        "training": (lambda run: duration(training_seconds(run)), "number"),
+        "evaluated on": (lambda run: run.report.provenance.get("device", "not known"), ""),
+    }
+    head = [column_head("run"), *(column_head(word, kind=kind) for word, (_, kind) in facts.items())]
+    rows = [(row_head(run.title), *(cell(fact(run), kind) for fact, kind in facts.values())) for run in group.runs]
     caption = "What was trained, on what, for how long, and where it was attacked."
-    return table(caption, [column_head(word) for word in heads], rows, name="What was trained", kind="facts")
+    return table(caption, head, rows, name="What was trained", kind="facts")
 
 
 def objective_words(run: EvaluatedRun) -> str:

@@ -18,3 +18,11 @@ def cache_of_its_own(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNPERTURBED_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say in a line of its own that the page was not tried in a browser."""
+    skipped = [str(report.longrepr) for report in terminalreporter.stats.get("skipped", ())]
+    if count := sum("Chromium" in reason for reason in skipped):
+        line = f"{count} tests of the page were skipped: there is no Chromium (on Debian: apt-get install chromium)"
+        terminalreporter.write_line(line, yellow=True)

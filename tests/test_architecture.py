@@ -24,6 +24,7 @@ LAYERS = [
     {"sweeps"},
     {"curves"},
     {"figures"},
+    {"page"},
     {"experiments"},
     {"cli"},
 ]

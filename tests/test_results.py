@@ -98,3 +98,20 @@ def test_the_page_of_reliability_shows_the_soak_as_it_was_run():
     assert soak["failed"] == 0
     assert f"{soak['inputs_in_all']:,} inputs in {soak['seconds']:.0f}\nseconds" in page
     assert soak["date"] in page
+
+
+def test_the_page_of_the_report_shows_what_was_measured(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    import page
+
+    measured = json.loads((ROOT / "results" / "page.json").read_text(encoding="utf-8"))
+    assert page.markdown(measured) in (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
+    assert (measured["runs"], measured["images"]) == (8, 200)
+    assert measured["megabytes"] < 15
+    assert measured["median"]["loaded"] < 3
+
+
+@pytest.mark.parametrize("name", ["report-results.png", "report-surfaces.png"])
+def test_the_readme_shows_pictures_of_the_page_that_are_small(name):
+    assert f"(docs/{name})" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert (ROOT / "docs" / name).stat().st_size <= 200_000

@@ -24,6 +24,10 @@ MOST_BYTES = 1 << 25
 """of all predictions in a report, unpacked; text that expands to more is a bomb"""
 
 
+class NewerFormatError(Exception):
+    """A report is in a format that only later versions know."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AttackResult:
     """What one attack did to every image."""
@@ -169,7 +173,7 @@ def loads(text: str, source: str = "the report") -> Report:
     try:
         tree = json.loads(text)
         if tree["format"] > FORMAT:
-            raise ValueError("a newer version of unperturbed wrote it: update unperturbed")
+            raise NewerFormatError
         samples, rows = tree["samples"], tree["attacks"]
         if len({row["name"] for row in rows}) < len(rows):
             raise ValueError("it holds two attacks of one name")
@@ -196,6 +200,9 @@ def loads(text: str, source: str = "the report") -> Report:
             recipe=tree["recipe"],
             subject=typed(tree, "subject", str),
         )
+    except NewerFormatError:
+        reason = "no report that this version can read (a newer version of unperturbed wrote it: update unperturbed)"
+        raise ValueError(f"{printable(source)} is {reason}") from None
     except (KeyError, TypeError, AttributeError, RuntimeError, RecursionError, zlib.error) as error:
         reason = f"no report of unperturbed ({type(error).__name__}: {shortened(error)})"
         raise ValueError(f"{printable(source)} is {reason}: delete it and evaluate again") from None

@@ -1,4 +1,4 @@
-"""The command line: `unperturbed train | evaluate | surface | curve | list | demo`."""
+"""The command line: `unperturbed train | evaluate | report | surface | curve | list | demo`."""
 
 import os
 import signal
@@ -13,12 +13,14 @@ from .catalog import catalog
 from .curve import curve
 from .demo import demo
 from .evaluate import evaluate
+from .report import report
 from .surface import surface
 from .train import train
 
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "train": train,
     "evaluate": evaluate,
+    "report": report,
     "surface": surface,
     "curve": curve,
     "list": catalog,

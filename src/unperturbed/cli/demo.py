@@ -9,7 +9,7 @@ from .options import parse
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """Train and attack seven models on embedded digits, in two to two and a half minutes on two cores."""
+    """Train and attack seven models on embedded digits, in two to three minutes on two cores."""
 
     out: Path = Path("runs/demo")
     """directory for report and figure"""

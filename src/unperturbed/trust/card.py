@@ -1,13 +1,16 @@
 """The trust card: what was checked before the numbers of an evaluation are believed, and what was found."""
 
 import io
+import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, cast
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from ..printing import printable, quoted, shortened
 
 Verdict = Literal["pass", "flag", "skipped"]
 STYLES: Mapping[Verdict, str] = {"pass": "green", "flag": "bold red", "skipped": "dim"}
@@ -85,6 +88,35 @@ class Card:
             "seconds": round(self.seconds, 3),
             "provenance": dict(self.provenance),
         }
+
+
+def loads(text: str, source: str = "the trust card") -> Card:
+    """The card that `Card.plain` made, from its JSON text."""
+    try:
+        tree = json.loads(text)
+        names = tuple(field.name for field in fields(Finding))
+        findings = [Finding(**{name: finding[name] for name in names}) for finding in tree["findings"]]
+        card = Card(
+            findings=tuple(findings),
+            seed=int(tree["seed"]),
+            seconds=float(tree["seconds"]),
+            images=int(tree["images"]),
+            provenance=dict(tree["provenance"]),
+        )
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise ValueError(unreadable(source, f"{type(error).__name__}: {shortened(error)}")) from None
+    for finding in card.findings:
+        if finding.verdict not in COUNTED or not all(isinstance(getattr(finding, name), str) for name in names):
+            raise ValueError(unreadable(source, f"its finding {quoted(finding.check)} is damaged"))
+    return card
+
+
+def unreadable(source: str, reason: str) -> str:
+    """What is wrong with the file of a card, and what to do."""
+    return (
+        f"{printable(source)} is no trust card that can be read ({reason}): delete it, and make it again with "
+        "`unperturbed evaluate DIR --trust` where it is wanted"
+    )
 
 
 COUNTED: Mapping[Verdict, str] = {"flag": "flagged", "pass": "passed", "skipped": "skipped"}

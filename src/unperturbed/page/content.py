@@ -1,0 +1,186 @@
+"""What is on a page, in plain values: every number of its tables and charts, from the reports of the runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..curves import TRAINING, Panel, training_curves
+from ..recipes.published import published
+from ..recipes.words import ATTACKS
+from ..report import AttackResult, Report, measured
+from .evaluated import EvaluatedRun, Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """An attack with its settings, under which runs may be compared."""
+
+    name: str
+    budget: str
+    settings: str
+
+    @property
+    def title(self) -> str:
+        """The attack as the paper writes it."""
+        return ATTACKS.get(self.name, self.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accuracy:
+    """A measured share of images, and what the paper reports for it."""
+
+    share: float
+    low: float
+    high: float
+    best: bool = False
+    paper: tuple[float, str] | None = None
+    """accuracy in percent, and where it stands"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Risks:
+    """The three risks under one attack, averaged over the images."""
+
+    robust: float
+    adversarial: float
+    standard_and_robust: float
+    """the share of images that are wrong and change too: counted once, as Lemma 1 has it"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """The numbers of one run, in the order of the columns."""
+
+    title: str
+    images: int
+    standard_risk: float
+    clean: Accuracy
+    attacked: tuple[Accuracy | None, ...]
+    worst: Accuracy | None
+    """over all attacks, image by image; none where runs met different attacks"""
+    risks: tuple[Risks | None, ...]
+
+
+def columns_of(group: Group) -> list[Column]:
+    """The attacks of all runs, each with its settings once."""
+    found = (result for run in group.runs for result in run.report.attacks)
+    unique = {(result.name, result.settings): result for result in found}
+    return [Column(name=result.name, budget=result.budget, settings=result.settings) for result in unique.values()]
+
+
+def result_of(report: Report, column: Column) -> AttackResult | None:
+    """What the attack of that column did, where it was run."""
+    matching = (each for each in report.attacks if (each.name, each.settings) == (column.name, column.settings))
+    return next(matching, None)
+
+
+def rows_of(group: Group) -> list[Row]:
+    """The table of all runs, the best of each column marked."""
+    columns = columns_of(group)
+    complete = all(result_of(run.report, column) is not None for run in group.runs for column in columns)
+    rows = [row_of(run, columns, worst=complete and len(columns) > 1) for run in group.runs]
+    return marked(rows)
+
+
+def row_of(run: EvaluatedRun, columns: Sequence[Column], *, worst: bool) -> Row:
+    """One run, nothing marked yet."""
+    report, whole = run.report, run.report.survivors()
+    results = [result_of(report, column) for column in columns]
+    return Row(
+        title=run.title,
+        images=len(report.labels),
+        standard_risk=1 - report.accuracy(),
+        clean=accuracy_of(whole, published(run.recipe)),
+        attacked=tuple(
+            None
+            if result is None
+            else accuracy_of(report.survivors(result.name), published(run.recipe, result.name, result.settings))
+            for result in results
+        ),
+        worst=accuracy_of(report.worst_case()) if worst else None,
+        risks=tuple(None if result is None else risks_of(report, result) for result in results),
+    )
+
+
+def accuracy_of(survives: Tensor, paper: tuple[float, str] | None = None) -> Accuracy:
+    """An accuracy with its interval."""
+    found = measured(survives)
+    low, high = found["interval"]
+    return Accuracy(share=found["accuracy"], low=low, high=high, paper=paper)
+
+
+def risks_of(report: Report, result: AttackResult) -> Risks:
+    """The risks of a report under an attack."""
+    standard, robust, adversarial = report.risks_by_image(result)
+    both = standard.bool() & robust.bool()
+    shares = [part.double().mean().item() for part in (robust, adversarial, both)]
+    return Risks(robust=shares[0], adversarial=shares[1], standard_and_robust=shares[2])
+
+
+def marked(rows: Sequence[Row]) -> list[Row]:
+    """The rows with the best accuracy of each column marked; a single run is not compared with anything."""
+    if len(rows) < 2:
+        return list(rows)
+    cells = [(row.clean, *row.attacked, row.worst) for row in rows]
+    tops = [
+        max((cell.share for cell in column if cell is not None), default=None) for column in zip(*cells, strict=True)
+    ]
+    changed = [
+        [with_mark(cell, cell is not None and cell.share == top) for cell, top in zip(line, tops, strict=True)]
+        for line in cells
+    ]
+    return [
+        replace(row, clean=line[0] or row.clean, attacked=tuple(line[1:-1]), worst=line[-1])
+        for row, line in zip(rows, changed, strict=True)
+    ]
+
+
+def with_mark(cell: Accuracy | None, best: bool) -> Accuracy | None:
+    """The cell, marked as the best of its column or not."""
+    return None if cell is None else replace(cell, best=best)
+
+
+def confusions_of(group: Group) -> list[list[list[list[int]] | None]]:
+    """For each run, clean and under each column: (class, prediction, count) of all pairs that occur.
+
+    An image that is wrong already counts with C(x): x itself lies in its neighborhood. The diagonal is then just what
+    the accuracies count.
+    """
+    columns = columns_of(group)
+    tables: list[list[list[list[int]] | None]] = []
+    for run in group.runs:
+        report = run.report
+        right = report.survivors()
+        found: list[list[list[int]] | None] = [pairs(report.labels, report.clean)]
+        for column in columns:
+            result = result_of(report, column)
+            said = None if result is None else torch.where(right, result.predicted, report.clean)
+            found.append(None if said is None else pairs(report.labels, said))
+        tables.append(found)
+    return tables
+
+
+def pairs(labels: Tensor, said: Tensor) -> list[list[int]]:
+    """Each pair of class and prediction that occurs, with its count."""
+    unique, counts = torch.stack([labels, said]).unique(dim=1, return_counts=True)
+    return torch.cat([unique, counts.unsqueeze(0)]).t().tolist()
+
+
+def curves_of(group: Group) -> tuple[Panel, ...]:
+    """The training curves of all runs that hold a log."""
+    logged = [run.run for run in group.runs if any({*TRAINING, "seconds"} <= line.keys() for line in run.log)]
+    return training_curves(logged) if logged else ()
+
+
+def rounded(value: object) -> float | None:
+    """A number with the digits that a curve shows; what is no finite number is a gap."""
+    if not isinstance(value, int | float) or value != value or abs(value) > 1e300:
+        return None
+    return float(f"{value:.4g}")
+
+
+def training_seconds(run: EvaluatedRun) -> float:
+    """The time that the steps in the log took."""
+    return sum(found for line in run.log if (found := rounded(line.get("seconds"))) is not None)

@@ -1,0 +1,54 @@
+"""Decision surfaces of all runs around one test image, in the plain values of a page."""
+
+from typing import Any
+
+import torch
+
+from ..inputs import as_float
+from ..recipes import usual_budget
+from ..surfaces import Scenario, surface
+from .evaluated import Group
+
+SCENARIOS: tuple[Scenario, ...] = ("pixel", "spatial")
+
+
+def surfaces_of(group: Group, *, around: int | None, points: int, seed: int, device: torch.device) -> dict[str, Any]:
+    """D(x') around one image, pixel-wise and spatially, for each run; as far as attacks on this data set go."""
+    labels = group.dataset.test_labels
+    place = easiest(group) if around is None else around
+    if not 0 <= place < len(labels):
+        raise ValueError(f"there is no test image {place}: {group.dataset.name} has {len(labels)}, from 0 on")
+    budget = usual_budget(group.dataset.name)
+    reach = {"pixel": (budget.eps, budget.eps), "spatial": (budget.rotation, budget.translation)}
+    image, label = as_float(group.dataset.test_images[place]), int(labels[place])
+    found: dict[str, Any] = {"place": place, "label": label, "scenarios": {}}
+    for scenario in SCENARIOS:
+        drawn = [
+            surface(
+                run.model.to(device),
+                image,
+                label,
+                scenario=scenario,
+                points=points,
+                reach=reach[scenario],
+                seed=seed,
+                index=place,
+            )
+            for run in group.runs
+        ]
+        found["scenarios"][scenario] = {
+            "axes": list(drawn[0].axes),
+            "down": [round(value, 5) for value in drawn[0].down.tolist()],
+            "across": [round(value, 5) for value in drawn[0].across.tolist()],
+            "values": [[[round(value, 3) for value in row] for row in one.values.tolist()] for one in drawn],
+            "correct": [one.correct for one in drawn],
+            "middle": [one.values[points // 2, points // 2].item() for one in drawn],
+            "least": [one.values.min().item() for one in drawn],
+        }
+    return found
+
+
+def easiest(group: Group) -> int:
+    """The first image that most runs classify correctly: around others there is no hill to look at."""
+    right = torch.stack([run.report.survivors()[: group.shared_images] for run in group.runs])
+    return int(right.sum(0).argmax())

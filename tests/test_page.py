@@ -1,0 +1,418 @@
+"""The page of a report: its numbers, its pictures, its commands, and what it refuses."""
+
+import base64
+import io
+import json
+import re
+import shlex
+from dataclasses import replace
+from html import unescape
+
+import numpy as np
+import pytest
+import torch
+from matplotlib import image as png_reader
+
+from evaluated_runs import HOSTILE, make_run, small, write_card, write_hostile_data
+from unperturbed import cli
+from unperturbed import recipe as recipe_files
+from unperturbed.datasets import load
+from unperturbed.evaluation import settings_of
+from unperturbed.page import Page, write_page
+from unperturbed.page.again import attack_of, budget_of, commands
+from unperturbed.page.content import columns_of, confusions_of, rows_of
+from unperturbed.page.evaluated import read_groups, titled
+from unperturbed.page.markup import script_data, text
+from unperturbed.page.pictures import balanced, draw_pictures, sheet_of
+from unperturbed.recipes import RECIPES, usual_budget
+from unperturbed.report import AttackResult, read
+from unperturbed.trust import card as cards
+
+CPU = torch.device("cpu")
+QUICK = Page(images=8, points=5)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two evaluated runs on digits, one of them with a trust card."""
+    folder = tmp_path_factory.mktemp("runs")
+    make_run(folder / "standard", small("digits-pixel-standard"))
+    make_run(folder / "srt", small("digits-pixel-srt", seed=3), attacks="fgsm,randadv,pgd", eps=0.1)
+    write_card(folder / "srt")
+    return [folder / "standard", folder / "srt"]
+
+
+@pytest.fixture(scope="module")
+def group(runs):
+    return read_groups(runs)[0]
+
+
+@pytest.fixture(scope="module")
+def page(runs):
+    out = runs[0].parent / "page.html"
+    write_page(runs, out, QUICK, device="cpu")
+    return out.read_text(encoding="utf-8")
+
+
+def seeded():
+    return torch.Generator().manual_seed(0)
+
+
+def data_of(page):
+    return json.loads(re.search(r'id="data">(.*?)</script>', page, re.DOTALL)[1])
+
+
+def test_every_row_of_a_table_has_a_cell_under_each_head(page):
+    tables = re.findall(r"<table.*?</table>", page, re.DOTALL)
+    assert len(tables) >= 5
+    for table in tables:
+        heads, *rows = (len(re.findall(r"<t[hd][ >]", row)) for row in re.findall(r"<tr>.*?</tr>", table, re.DOTALL))
+        assert rows
+        assert set(rows) == {heads}, table[:200]
+
+
+def test_the_numbers_are_those_of_the_reports(group):
+    for run, row in zip(group.runs, rows_of(group), strict=True):
+        summary = json.loads((run.directory / "report.json").read_text())
+        assert row.clean.share == summary["clean"]["accuracy"]
+        assert [row.clean.low, row.clean.high] == summary["clean"]["interval"]
+        found = {
+            column.name: (cell, risks)
+            for column, cell, risks in zip(columns_of(group), row.attacked, row.risks, strict=True)
+            if cell is not None
+        }
+        assert set(found) == {each["name"] for each in summary["attacks"]}
+        for each in summary["attacks"]:
+            cell, risks = found[each["name"]]
+            assert (cell.share, [cell.low, cell.high]) == (each["accuracy"], each["interval"])
+            assert (risks.robust, risks.adversarial) == (each["robust_risk"], each["adversarial_risk"])
+            both = risks.standard_and_robust
+            assert risks.adversarial == pytest.approx(row.standard_risk + risks.robust - both)
+
+
+def test_an_attack_with_two_budgets_has_two_columns_and_no_worst_case(group):
+    columns = columns_of(group)
+    assert [column.name for column in columns] == ["fgsm", "randadv", "fgsm", "pgd"]
+    assert [column.budget for column in columns if column.name == "fgsm"] == ["Linf 0.15", "Linf 0.1"]
+    assert [row.worst for row in rows_of(group)] == [None, None]
+
+
+def test_the_best_of_a_column_is_marked_and_a_run_alone_is_not(group):
+    rows = rows_of(group)
+    for column in zip(*((row.clean, *row.attacked) for row in rows), strict=True):
+        cells = [cell for cell in column if cell is not None]
+        assert [cell.best for cell in cells] == [cell.share == max(c.share for c in cells) for cell in cells]
+    (alone,) = rows_of(replace(group, runs=group.runs[:1]))
+    assert not alone.clean.best
+    assert alone.worst is not None
+
+
+def test_the_diagonal_of_the_confusions_counts_what_the_accuracies_count(group):
+    for run, tables, row in zip(group.runs, confusions_of(group), rows_of(group), strict=True):
+        for pairs, cell in zip(tables, (row.clean, *row.attacked), strict=True):
+            assert (pairs is None) == (cell is None)
+            if pairs is not None:
+                assert sum(count for _, _, count in pairs) == len(run.report.labels)
+                right = sum(count for label, said, count in pairs if label == said)
+                assert right / len(run.report.labels) == pytest.approx(cell.share)
+
+
+def test_attacks_are_made_again_from_their_settings():
+    for data in ("digits", "mnist", "cifar10"):
+        for budget in (usual_budget(data), replace(usual_budget(data), fraction=0.5, steps=7, pixels=3)):
+            for name, attack in budget.attacks().items():
+                result = AttackResult(
+                    name=name,
+                    budget=attack.budget,
+                    settings=settings_of(attack),
+                    predicted=torch.zeros(1).long(),
+                    rejected=0,
+                    seconds=0.0,
+                )
+                assert settings_of(attack_of(result, data)) == result.settings, (data, name)
+
+
+@pytest.mark.parametrize(
+    "settings", ["", "PGD()", "Searched(eps=1e999)", "steps=999999999999", "eps=....", "eps=-3", "pixels=0.5"]
+)
+def test_an_attack_of_somebodys_own_is_not_made_again(settings):
+    nothing = torch.zeros(1).long()
+    result = AttackResult(name="pgd", budget="", settings=settings, predicted=nothing, rejected=0, seconds=0.0)
+    assert budget_of(result, usual_budget("digits")) is None
+    assert budget_of(replace(result, name="mine"), usual_budget("digits")) is None
+
+
+def test_the_commands_make_the_same_recipe_and_the_same_attacks(group, capsys):
+    for run in group.runs:
+        train, *evaluations = commands(run, group.dataset)
+        cli.main([*shlex.split(train)[1:], "--dry-run"])
+        made = recipe_files.loads(capsys.readouterr().out)
+        assert made == run.recipe
+        split = [shlex.split(line) for line in evaluations]
+        named = [word for line in split for word in line[line.index("--attacks") + 1].split(",")]
+        assert sorted(named) == sorted(result.name for result in run.report.attacks)
+        assert all("--images" in line for line in split)
+        for line in evaluations:
+            cli.main(shlex.split(line.removesuffix(" --trust"))[1:])
+        assert "fgsm" in capsys.readouterr().out
+        assert read(run.directory / "report.json").dumps() == run.report.dumps()
+
+
+def test_the_command_of_an_edited_recipe_names_what_was_edited_or_the_file(group):
+    run = group.runs[1]
+    again = replace(run, run=replace(run.run, recipe=replace(RECIPES["digits-pixel-srt"], steps=7)))
+    assert commands(again, group.dataset)[0].startswith("unperturbed train digits-pixel-srt --steps 7 --out ")
+    other = replace(run, run=replace(run.run, recipe=replace(run.recipe, name="mine")))
+    assert f"--from {run.directory / 'recipe.json'}" in commands(other, group.dataset)[0]
+
+
+def test_the_gallery_is_balanced_and_its_choice_seeded():
+    labels = torch.tensor([0] * 50 + [1] * 5 + [2] * 45)
+    places = balanced(labels, 15, seed=0)
+    assert labels[places].bincount().tolist() == [5, 5, 5]
+    assert places == sorted(places) == balanced(labels, 15, seed=0) != balanced(labels, 15, seed=1)
+    assert labels[balanced(labels, 30, seed=0)].bincount()[1] == 5
+    assert balanced(labels, 500, seed=0) == list(range(100))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda channels: torch.randint(256, (23, channels, 4, 6), dtype=torch.uint8, generator=seeded()),
+        lambda channels: (torch.arange(23 * channels * 24) // 7 % 256).to(torch.uint8).view(23, channels, 4, 6),
+        lambda channels: torch.arange(6).mul(40).to(torch.uint8).expand(23, channels, 4, 6),
+        lambda channels: torch.arange(4).mul(60).to(torch.uint8)[:, None].expand(23, channels, 4, 6),
+    ],
+    ids=["noise", "ramp", "columns", "lines"],
+)
+def test_a_sheet_holds_the_images_as_a_png(made):
+    for channels in (1, 3):
+        images = made(channels)
+        uri = sheet_of(images)
+        pixels = png_reader.imread(io.BytesIO(base64.b64decode(uri.removeprefix("data:image/png;base64,"))))
+        assert pixels.shape[:2] == (2 * 4, 20 * 6)
+        cut = pixels[4:8, 2 * 6 : 3 * 6]
+        np.testing.assert_allclose(cut * 255, images[22].permute(1, 2, 0).squeeze(2).numpy(), atol=1e-3)
+
+
+def test_the_pictures_lie_within_the_budget_and_are_the_same_again(group):
+    first = draw_pictures(group, images=10, attacks=["fgsm"], seed=0, device=CPU)
+    again = draw_pictures(group, images=10, attacks=["fgsm"], seed=0, device=CPU)
+    assert first == again
+    assert [each.run for each in first.attacked] == [0, 1]
+    assert [each.largest for each in first.attacked] == pytest.approx([0.15, 0.1], abs=1e-5)
+    for run, before in zip(group.runs, first.before, strict=True):
+        assert before == run.report.clean[first.places].tolist()
+
+
+def test_fgsm_of_the_gallery_says_what_the_report_says(group):
+    drawn = draw_pictures(group, images=60, attacks=["fgsm"], seed=0, device=CPU)
+    for each in drawn.attacked:
+        assert each.after == group.runs[each.run].report["fgsm"].predicted[drawn.places].tolist()
+
+
+def test_a_gallery_that_would_be_too_large_is_smaller_and_says_so(group):
+    drawn = draw_pictures(group, images=50, attacks=["fgsm"], seed=0, device=CPU, room=3000)
+    assert 1 <= len(drawn.places) < 50
+    assert len(drawn.sheet) + sum(len(each.sheet) for each in drawn.attacked) < 4000
+    assert any("50 would make the page too large" in sentence for sentence in drawn.missing)
+
+
+def test_an_attack_without_known_settings_has_no_pictures_and_a_sentence(group):
+    run = group.runs[0]
+    strange = replace(run.report.attacks[0], settings="mine()")
+    changed = replace(group, runs=(replace(run, report=replace(run.report, attacks=(strange,))),))
+    drawn = draw_pictures(changed, images=4, attacks=None, seed=0, device=CPU)
+    assert drawn.attacked == []
+    assert drawn.missing == [f"No pictures of fgsm on {run.title}: its settings are none that this version knows."]
+
+
+def test_runs_of_one_recipe_get_names_of_their_own(tmp_path):
+    a, b, c = tmp_path / "a", tmp_path / "b", tmp_path / "x" / "a"
+    assert titled([("digits-pixel-srt", a), ("digits-pixel-rt", b)]) == ["SRT", "RT"]
+    assert titled([("digits-pixel-srt", a), ("digits-spatial-srt", b)]) == ["SRT, pixel-wise", "SRT, spatial"]
+    assert titled([("srt", a), ("srt", b)]) == ["srt (a)", "srt (b)"]
+    assert len(set(titled([("srt", a), ("srt", c)]))) == 2
+
+
+def test_a_directory_that_is_named_twice_counts_once(runs):
+    (found,) = read_groups([runs[0], runs[0], runs[0].parent / "." / runs[0].name])
+    assert len(found.runs) == 1
+
+
+def test_the_page_holds_all_sections_and_nothing_from_elsewhere(page):
+    for key in ("results", "risks", "training", "gallery", "classes", "surfaces", "trust", "again"):
+        assert f'<section id="{key}-0"' in page
+    head = page.split("<script")[0]
+    assert "default-src 'none'" in head
+    assert not re.findall(r'(?:src|href)="(?!#|data:)', head)
+    assert "unperturbed report " in head
+    assert "Take more steps." in head
+    assert "not examined" in head
+
+
+def test_every_surface_is_told_in_numbers(page, group):
+    surfaces = data_of(page)[0]["surfaces"]
+    assert {len(found["values"]) for found in surfaces["scenarios"].values()} == {2}
+    shown = page.split("D where it is least.")[1].split("</table>")[0]
+    for found in surfaces["scenarios"].values():
+        for values, share, least in zip(found["values"], found["correct"], found["least"], strict=True):
+            flat = [value for row in values for value in row]
+            assert share == pytest.approx(sum(value > 0 for value in flat) / 25)
+            assert least == pytest.approx(min(flat), abs=1e-3)
+            assert f"{100 * share:.1f} %<small>{least:.2f}</small>" in shown
+    right = sum(run.report.survivors().int() for run in group.runs)
+    assert surfaces["place"] == right.tolist().index(right.max())
+
+
+def test_the_scripts_are_those_that_the_policy_allows(page):
+    import hashlib
+
+    allowed = re.findall(r"'sha256-([^']+)'", page)
+    scripts = re.findall(r'<script(?: type="text/plain" id="library")?>(.*?)</script>', page, re.DOTALL)
+    assert [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts] == allowed
+    assert len(scripts) == 2
+
+
+def test_words_of_strangers_are_text():
+    for words in HOSTILE:
+        assert "<" not in text(words)
+        assert '"' not in text(words)
+        assert unescape(text(words)) == words.replace("\u2028", "\\u2028")
+        assert not set("<>&\u2028") & set(script_data({words: words}))
+        assert json.loads(script_data([words])) == [words]
+
+
+def test_hostile_names_stay_in_their_place(tmp_path):
+    data = write_hostile_data(tmp_path / "<i>data.npz")
+    recipe = small("digits-pixel-standard")
+    name = "</title><script>alert(1)</script>"
+    run = tmp_path / "<b>run"
+    make_run(run, replace(recipe, name=name, data=replace(recipe.data, name=str(data), labeled=60)), images=20)
+    write_page([run], tmp_path / "page.html", QUICK, device="cpu")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    shown, data, library, script = page.split("<script ")[0], *re.split(r"<script\b", page)[-3:]
+    assert page == "<script".join([shown, data, library, script])
+    assert "<img" not in shown
+    assert "<b>run" not in page
+    assert data_of(page)[0]["classes"] == [word.replace("\u2028", "\\u2028") for word in HOSTILE]
+
+
+def test_two_data_sets_have_a_chapter_each(runs, tmp_path):
+    data = write_hostile_data(tmp_path / "mine.npz")
+    recipe = small("digits-pixel-standard")
+    make_run(tmp_path / "other", replace(recipe, data=replace(recipe.data, name=str(data), labeled=60)), images=20)
+    write_page([runs[0], tmp_path / "other"], tmp_path / "page.html", Page(images=0, surfaces=False), device="cpu")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert '<h2 id="data-0">digits</h2>' in page
+    assert '<h2 id="data-1">mine.npz</h2>' in page
+    assert page.count('<section id="results-') == page.count('<table class="results">') == 2
+    assert [len(chapter["runs"]) for chapter in data_of(page)] == [1, 1]
+
+
+def refused(arguments, out):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["report", *map(str, arguments), "--out", str(out), "--images", "4", "--points", "3"])
+    sentence = str(stop.value)
+    assert sentence.startswith("unperturbed: ")
+    assert "\n" not in sentence
+    assert not out.is_file()
+    assert not list(out.parent.glob(".*.new"))
+    return sentence
+
+
+def copied(run, to):
+    """A copy of a run, to damage."""
+    to.mkdir()
+    for file in run.iterdir():
+        (to / file.name).write_bytes(file.read_bytes())
+    return to
+
+
+def test_a_directory_without_a_report_says_which_command_makes_it(runs, tmp_path):
+    run = copied(runs[0], tmp_path / "mine")
+    (run / "report.json").unlink()
+    assert f"make it with `unperturbed evaluate {run}`" in refused([runs[0], run], tmp_path / "page.html")
+
+
+def test_a_directory_without_a_run_says_which_command_makes_one(tmp_path):
+    assert f"unperturbed train RECIPE --out {tmp_path / 'none'}" in refused([tmp_path / "none"], tmp_path / "a.html")
+
+
+def test_no_directory_is_refused(tmp_path):
+    assert "unperturbed report DIR" in refused([], tmp_path / "page.html")
+
+
+@pytest.mark.parametrize("out", ["missing/page.html", "mine", "mine/recipe.json/page.html"])
+def test_a_place_that_cannot_be_written_is_refused(runs, tmp_path, out):
+    copied(runs[0], tmp_path / "mine")
+    place = tmp_path / out
+    sentence = refused([tmp_path / "mine"], place)
+    assert str(place.parent if out != "mine" else place) in sentence
+
+
+def test_a_report_of_a_newer_version_is_refused(runs, tmp_path):
+    run = copied(runs[0], tmp_path / "mine")
+    (run / "report.json").write_text((run / "report.json").read_text().replace('"format": 1', '"format": 9'))
+    sentence = refused([run], tmp_path / "page.html")
+    assert "a newer version of unperturbed wrote it: update unperturbed" in sentence
+    assert "delete" not in sentence
+
+
+def test_weights_of_another_network_are_refused(runs, tmp_path):
+    run = copied(runs[0], tmp_path / "mine")
+    text = (run / "recipe.json").read_text().replace('"hidden": 8', '"hidden": 16')
+    (run / "recipe.json").write_text(text)
+    assert "does not hold the weights of this recipe's model" in refused([run], tmp_path / "page.html")
+
+
+def test_weights_that_were_not_evaluated_are_refused(runs, tmp_path):
+    run = copied(runs[0], tmp_path / "mine")
+    (run / "model.safetensors").write_bytes((runs[1] / "model.safetensors").read_bytes())
+    sentence = refused([run], tmp_path / "page.html")
+    assert "are not those of its report.json" in sentence
+    assert f"unperturbed evaluate {run}" in sentence
+
+
+def test_a_report_on_other_images_is_refused(runs, tmp_path):
+    run = copied(runs[0], tmp_path / "mine")
+    report = read(run / "report.json")
+    (run / "report.json").write_text(replace(report, labels=report.labels.flip(0)).dumps())
+    assert "is of other test images than digits holds" in refused([run], tmp_path / "page.html")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--around", "400"], "there is no test image 400: digits has 400, from 0 on"),
+        (["--around", "-1"], "there is no test image -1"),
+        (["--attacks", "nope"], "no report holds an attack 'nope', they hold fgsm, randadv"),
+    ],
+)
+def test_options_that_fit_nothing_are_refused(runs, tmp_path, options, words):
+    assert words in refused([runs[0], *options], tmp_path / "page.html")
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"findings": [{}]}', '{"findings": [3]}', "no JSON", "[" * 9999]
+)
+def test_a_damaged_trust_card_is_refused(runs, tmp_path, content):
+    run = copied(runs[0], tmp_path / "mine")
+    (run / "trust.json").write_text(content)
+    assert "trust.json is no trust card that can be read" in refused([run], tmp_path / "page.html")
+
+
+def test_a_trust_card_is_read_as_it_was_written(runs):
+    content = (runs[1] / "trust.json").read_text()
+    assert cards.loads(content).plain() == json.loads(content)
+    with pytest.raises(ValueError, match="is damaged"):
+        cards.loads(content.replace('"flag"', '"<b>"'))
+
+
+def test_the_command_says_where_the_page_is_and_how_large(runs, tmp_path, capsys):
+    out = tmp_path / "page.html"
+    cli.main(["report", str(runs[0]), "--out", str(out), "--images", "0", "--no-surfaces"])
+    assert f"written: {out} ({out.stat().st_size / 1e6:.1f} MB)" in capsys.readouterr().out
+    page = unescape(out.read_text(encoding="utf-8"))
+    assert f"unperturbed report {runs[0]} --images 0 --no-surfaces --out {out}" in page
+    assert load("digits").name in page

@@ -31,7 +31,19 @@ from unperturbed.images import Images, parts
 from unperturbed.losses import cross_entropy
 from unperturbed.models import DigitsCNN, PreActResNet18, ResNet, ResNet18, SmallCNN, WideResNet
 from unperturbed.neighborhoods import L2, Linf, Spatial
-from unperturbed.objectives import AT, SRT, TRADES, Batch, Mixture, Objective, Standard, Terms, frozen, own_opinion
+from unperturbed.objectives import (
+    AT,
+    SRT,
+    TRADES,
+    Batch,
+    Mixture,
+    Objective,
+    Standard,
+    Terms,
+    frozen,
+    own_opinion,
+    passes,
+)
 from unperturbed.processes import Processes
 from unperturbed.recipe import SGD
 from unperturbed.schedules import Piecewise
@@ -1454,3 +1466,58 @@ def test_one_of_several_processes_without_room_tries_nothing_that_the_others_wou
 def test_other_errors_of_a_step_come_out_as_they_are():
     with pytest.raises(RuntimeError, match="no such thing"):
         trainer(objective=Demanding(50, RuntimeError("no such thing"))).advance()
+
+
+# Several passes as one
+
+
+@pytest.mark.parametrize(
+    "architecture", [ResNet(units=1), WideResNet(depth=10, width=1), ResNet18(), DigitsCNN()], ids=repr
+)
+def test_several_passes_as_one_equal_one_after_the_other(architecture, compiled):
+    f, twin = (fresh(lambda: architecture((3, 16, 16), 10)).double().train() for _ in range(2))
+    x, seen = images(12, (3, 16, 16), torch.float64), []
+    fast, batches = Accelerated(f, Engine(compiled=True), x[:2], say=pytest.fail), x.split([5, 7])
+    f.register_forward_hook(lambda module, args, output: seen.append(len(args[0])))
+    for _ in range(2):
+        found, expected = (passes(each, *batches) for each in (fast, twin))
+        for answers in (found, expected):
+            (answers[0].sum() + answers[1].square().sum()).backward()
+        for mine, its in zip(found, expected, strict=True):
+            assert_near(mine, its, 1e-9)
+    assert seen == [12, 12]
+    for mine, its in zip(f.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, its.grad, rtol=1e-9, atol=1e-9)
+    for (name, mine), its in zip(f.named_buffers(), twin.buffers(), strict=True):
+        torch.testing.assert_close(mine, its, rtol=1e-9, atol=1e-9)
+        assert "tracked" not in name or mine == 4
+    with torch.no_grad():
+        assert [len(answer) for answer in passes(fast.eval(), *batches)] == [5, 7]
+
+
+class Neighborly(nn.Module):
+    """A layer in which images look at each other."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean(0, keepdim=True)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        Neighborly(),
+        nn.BatchNorm2d(1, momentum=None),
+        nn.BatchNorm2d(1, track_running_stats=False),
+        nn.SyncBatchNorm(1),
+    ],
+    ids=["of one's own", "mean of all steps", "no memory", "across processes"],
+)
+def test_passes_through_a_network_that_may_tell_them_apart_stay_apart(layer, compiled):
+    f, seen = nn.Sequential(layer, nn.Flatten(), nn.Linear(64, 10)).train(), []
+    fast = Accelerated(f, Engine(compiled=True), images(2), say=pytest.fail)
+    f[-1].register_forward_hook(lambda module, args, output: seen.append(len(args[0])))
+    if isinstance(layer, nn.SyncBatchNorm):
+        assert not fast.merged
+        return
+    passes(fast, *images(8).split([3, 5]))
+    assert seen == [3, 5]

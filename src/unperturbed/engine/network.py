@@ -11,6 +11,7 @@ from ..losses import PerImageLoss
 from .arithmetic import Engine
 from .constant import Constant, constant, lay_out
 from .convolutions import NarrowConvolutions
+from .passes import SeparateNorms, can_be_merged
 from .queries import Query
 
 Say = Callable[[str], None]
@@ -54,6 +55,9 @@ class Accelerated(nn.Module):
         self.refreshing = tuple(self.hasten(each.refresh) for each in self.copies)
         self.still = through(copy.module if copy else f, engine, layout)
         self.moving, self.still_compiled = map(self.hasten, (through(f, engine, layout, trained=low), self.still))
+        self.merged = engine.compiled and can_be_merged(f)
+        norms = (module for module in f.modules() if isinstance(module, nn.BatchNorm2d))
+        self.counts = [norm.num_batches_tracked for norm in norms if norm.num_batches_tracked is not None]
         self.judges: dict[PerImageLoss, Callable[[Tensor, Tensor], Tensor]] = {}
         # A copy is made of a graph, so no answer can have effects beside itself that a recording would miss.
         recorded = engine.recorded and copy is not None and answers_each_image_by_itself(f)
@@ -91,6 +95,16 @@ class Accelerated(nn.Module):
             self.say(f"queries are not recorded and replayed, only asked, which is slower: {first_line(error)}")
         return self.still(x)
 
+    def in_several_passes(self, *batches: Tensor) -> tuple[Tensor, ...]:
+        """F's answers to each batch; passes of training go through f as one where that changes nothing."""
+        if not (self.merged and self.training):
+            return tuple(self(batch) for batch in batches)
+        sizes = tuple(map(len, batches))
+        logits: Tensor = self.moving(torch.cat(batches), sizes)
+        for count in self.counts:
+            count.add_(len(batches) - 1)
+        return logits.split(sizes)
+
     def judging(self, loss: PerImageLoss) -> Callable[[Tensor, Tensor], Tensor]:
         """(x', target) -> L(f(x'), target), compiled in one piece, while the weights stand still."""
         if loss not in self.judges:
@@ -117,11 +131,15 @@ def answers_each_image_by_itself(f: nn.Module) -> bool:
 
 def through(
     network: nn.Module, engine: Engine, layout: torch.memory_format, *, trained: bool = False
-) -> Callable[[Tensor], Tensor]:
-    """The logits of a network in the arithmetic and the layout of the engine."""
+) -> Callable[..., Tensor]:
+    """The logits of a network in the arithmetic and the layout of the engine, in one pass or in several."""
 
-    def answer(x: Tensor) -> Tensor:
-        with engine.cast(x.device), NarrowConvolutions() if trained else nullcontext():
+    def answer(x: Tensor, passes: tuple[int, ...] = ()) -> Tensor:
+        with (
+            engine.cast(x.device),
+            NarrowConvolutions() if trained else nullcontext(),
+            SeparateNorms(passes) if passes else nullcontext(),
+        ):
             logits: Tensor = network(x.contiguous(memory_format=layout))
         return logits.to(x.dtype)
 

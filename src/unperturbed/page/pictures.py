@@ -171,7 +171,7 @@ def attacked_images(
     run: EvaluatedRun, result: AttackResult, attack: Attack, x: Tensor, before: Tensor, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """What an attack makes of the images, and what the model then says; points that do not count are left out."""
-    engine = searching_engine(device, "auto", len(x))
+    engine = searching_engine(device, "auto")
     searched = run.model if engine.plain else on_engine(run.model, engine, x[:2], len(x))
     defender = Defender(f=run.model, searched=searched, engine=engine, device=device)
     y = before.to(device)

@@ -12,6 +12,10 @@ from .inputs import check_labels
 from .runtime import generator
 
 CPU = torch.device("cpu")
+BLOCK = 1024
+"""images that lie together in a file and are read together"""
+WINDOW = 64 * BLOCK
+"""images of blocks from anywhere that are shuffled among each other"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +27,9 @@ class Data:
     labeled: int | None = 10_000
     """labeled training images, |D_L|; None: all"""
     unlabeled: int | None = None
-    """unlabeled training images, |D_U|; None: all that remain, 0: none"""
+    """unlabeled training images of the data set; None: all that remain, 0: none"""
+    unlabeled_files: tuple[str, ...] = ()
+    """files of more unlabeled images, .npy or raw bytes, or folders of them: read while training, however large"""
     validation: int = 0
     """images held out of the labeled ones, for choosing a checkpoint"""
     split: Literal["balanced", "first"] = "balanced"
@@ -142,6 +148,23 @@ def _permutation(size: int, seed: int, epoch: int, part: str) -> Tensor:
     return torch.randperm(size, generator=generator(CPU, seed, "batches", epoch, part))
 
 
+@lru_cache(maxsize=4)
+def _window(size: int, seed: int, epoch: int, number: int) -> tuple[Tensor, Tensor]:
+    """Rows of one window of an epoch in the order they lie, block after block, and the order they are drawn in.
+
+    Whole blocks come in random order, 64 to a window, and what is left over comes last. All are counted from a random
+    row on, so that in each epoch something else is left over.
+    """
+    whole, rest = divmod(size, BLOCK)
+    blocks = _permutation(whole, seed, epoch, "blocks")[number * WINDOW // BLOCK : (number + 1) * WINDOW // BLOCK]
+    rows = (blocks[:, None] * BLOCK + torch.arange(BLOCK)).flatten()
+    if rest and len(rows) < WINDOW:
+        rows = torch.cat([rows, torch.arange(whole * BLOCK, size)])
+    rng = generator(CPU, seed, "batches", epoch, "window", number)
+    first = torch.randint(size, (), generator=generator(CPU, seed, "batches", epoch, "first row"))
+    return (rows + first) % size, torch.randperm(len(rows), generator=rng)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProportionalBatches:
     """Which rows of D_L and D_U make up each batch, in proportion to their sizes.
@@ -157,6 +180,8 @@ class ProportionalBatches:
     """images in a batch, labeled and unlabeled together"""
     seed: int
     """seed of the order of the images"""
+    nearby: bool = False
+    """whether unlabeled images that lie together are drawn at about the same time, as it suits a disk"""
 
     def __post_init__(self) -> None:
         if self.labeled < 1 or self.unlabeled < 0:
@@ -185,15 +210,59 @@ class ProportionalBatches:
 
     def rows(self, step: int) -> tuple[Tensor, Tensor]:
         """Rows of D_L and of D_U in batch number `step`."""
+        return self.labeled_rows(step), self.unlabeled_rows(step)
+
+    def labeled_rows(self, step: int) -> Tensor:
+        """Rows of D_L in batch number `step`; they wrap around where one for each batch is more than there are."""
         epoch, position = divmod(step, self.steps_per_epoch)
-        labeled, unlabeled = self.counts(step)
-        labeled_start = self._labeled_before(position)
-        unlabeled_start = position * self.batch - labeled_start
-        from_labeled = _permutation(self.labeled, self.seed, epoch, "labeled")
-        from_unlabeled = _permutation(self.unlabeled, self.seed, epoch, "unlabeled")
-        # The labeled ones wrap around where one for each batch is more than there are.
-        around = torch.arange(labeled_start, labeled_start + labeled) % self.labeled
-        return from_labeled[around], from_unlabeled[unlabeled_start : unlabeled_start + unlabeled].clone()
+        start, count = self._labeled_before(position), self.counts(step)[0]
+        return _permutation(self.labeled, self.seed, epoch, "labeled")[
+            torch.arange(start, start + count) % self.labeled
+        ]
+
+    def unlabeled_rows(self, step: int) -> Tensor:
+        """Rows of D_U in batch number `step`."""
+        epoch, start, stop = self._unlabeled_places(step)
+        if self._by_windows:
+            return self._places_in_windows(epoch, start, stop, shuffled=True)
+        return _permutation(self.unlabeled, self.seed, epoch, "unlabeled")[start:stop].clone()
+
+    def soon(self, step: int, *, fresh: bool) -> Tensor:
+        """Rows of D_U that are drawn some time after batch number `step`, in the order they lie: a disk's work ahead.
+
+        They are as many of the next window as this batch takes of its own, so that a window is there when it begins.
+        Where nothing was fetched before, they begin with the present window.
+        """
+        epoch, start, stop = self._unlabeled_places(step)
+        if not self._by_windows:
+            return torch.arange(start, stop)
+        later = (start // WINDOW * WINDOW if fresh else start + WINDOW, stop + WINDOW)
+        here = (min(place, self.unlabeled) for place in later)
+        beyond = (max(0, place - self.unlabeled) for place in later)
+        return torch.cat(
+            [
+                self._places_in_windows(epoch, *here, shuffled=False),
+                self._places_in_windows(epoch + 1, *beyond, shuffled=False),
+            ]
+        )
+
+    @property
+    def _by_windows(self) -> bool:
+        """Whether an epoch is shuffled piece by piece; one that fits into a window is shuffled as a whole."""
+        return self.nearby and self.unlabeled > WINDOW
+
+    def _unlabeled_places(self, step: int) -> tuple[int, int, int]:
+        """The epoch of batch number `step`, and where its unlabeled images begin and end in that epoch's order."""
+        epoch, position = divmod(step, self.steps_per_epoch)
+        start = position * self.batch - self._labeled_before(position)
+        return epoch, start, start + self.counts(step)[1]
+
+    def _places_in_windows(self, epoch: int, start: int, stop: int, *, shuffled: bool) -> Tensor:
+        """Rows at some places of an epoch, as they are drawn, or as they lie within each window."""
+        first, last = start // WINDOW, max(start, stop - 1) // WINDOW
+        windows = [_window(self.unlabeled, self.seed, epoch, number) for number in range(first, last + 1)]
+        rows = torch.cat([rows[order] if shuffled else rows for rows, order in windows])
+        return rows[start - first * WINDOW : stop - first * WINDOW]
 
     def _labeled_before(self, position: int) -> int:
         """Labeled images in the first batches of an epoch: their exact share, at least one for each batch."""

@@ -240,7 +240,7 @@ def trained_teacher(
     """The model that labels for this recipe: trained once, kept in the cache, shared by all runs it serves."""
     stage_one = Recipe(
         name=f"{recipe.data.name}-teacher",
-        data=replace(recipe.data, unlabeled=0, sha256=None),
+        data=replace(recipe.data, unlabeled=0, unlabeled_files=(), sha256=None),
         model=recipe.model,
         objective=Standard(),
         steps=recipe.teacher.steps,

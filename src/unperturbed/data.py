@@ -150,7 +150,7 @@ def _permutation(size: int, seed: int, epoch: int, part: str) -> Tensor:
 
 @lru_cache(maxsize=4)
 def _window(size: int, seed: int, epoch: int, number: int) -> tuple[Tensor, Tensor]:
-    """Rows of one window of an epoch in the order they lie, block after block, and the order they are drawn in.
+    """Rows of one window of an epoch in the order they lie, block after block, and in the order they are drawn.
 
     Whole blocks come in random order, 64 to a window, and what is left over comes last. All are counted from a random
     row on, so that in each epoch something else is left over.
@@ -162,7 +162,8 @@ def _window(size: int, seed: int, epoch: int, number: int) -> tuple[Tensor, Tens
         rows = torch.cat([rows, torch.arange(whole * BLOCK, size)])
     rng = generator(CPU, seed, "batches", epoch, "window", number)
     first = torch.randint(size, (), generator=generator(CPU, seed, "batches", epoch, "first row"))
-    return (rows + first) % size, torch.randperm(len(rows), generator=rng)
+    rows = (rows + first) % size
+    return rows, rows[torch.randperm(len(rows), generator=rng)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,10 +260,11 @@ class ProportionalBatches:
 
     def _places_in_windows(self, epoch: int, start: int, stop: int, *, shuffled: bool) -> Tensor:
         """Rows at some places of an epoch, as they are drawn, or as they lie within each window."""
-        first, last = start // WINDOW, max(start, stop - 1) // WINDOW
-        windows = [_window(self.unlabeled, self.seed, epoch, number) for number in range(first, last + 1)]
-        rows = torch.cat([rows[order] if shuffled else rows for rows, order in windows])
-        return rows[start - first * WINDOW : stop - first * WINDOW]
+        found = [torch.empty(0, dtype=torch.int64)]
+        for number in range(start // WINDOW, -(-stop // WINDOW)):
+            lying, drawn = _window(self.unlabeled, self.seed, epoch, number)
+            found.append((drawn if shuffled else lying)[max(0, start - number * WINDOW) : stop - number * WINDOW])
+        return torch.cat(found)
 
     def _labeled_before(self, position: int) -> int:
         """Labeled images in the first batches of an epoch: their exact share, at least one for each batch."""

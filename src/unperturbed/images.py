@@ -71,9 +71,10 @@ class Images:
         given, expected = ((part.dtype, *part.shape[1:]) for part in (unlabeled, labeled))
         if given != expected:
             raise ValueError(f"unlabeled images are {given} and labeled ones {expected}: bring them to one form")
-        check_images(as_float(labeled), "labeled images")
-        if isinstance(unlabeled, Tensor):
-            check_images(as_float(unlabeled), "unlabeled images")
+        for images, what in ((labeled, "labeled images"), (unlabeled, "unlabeled images")):
+            if isinstance(images, Tensor):
+                # Bytes lie in [0, 1] in any case, and as floats they would take four times as much memory.
+                check_images(as_float(images[:1] if images.dtype == torch.uint8 else images), what)
         classes = output_classes(f, as_float(labeled[:2]))
         check_labels(self.labels, len(labeled), classes)
         absent = (self.labels.bincount(minlength=classes) == 0).nonzero().flatten().tolist()

@@ -90,19 +90,22 @@ class Reservoir:
 
     def read(self, number: int, place: int, target: memoryview) -> None:
         """Fill the target with bytes of a file, from a place among its images on."""
-        file, filled = self.files[number], 0
-        with explained(file.path):
+        file, filled, end = self.files[number], 0, 0
+        try:
             stream = self.stream(number)
             stream.seek(file.start + place)
             while filled < len(target) and (more := stream.readinto(target[filled:])):
                 filled += more
+            if filled == len(target):
+                return
             end = os.fstat(stream.fileno()).st_size
-        if filled < len(target):
-            raise ValueError(
-                f"{printable(file.path)} ends at byte {end}, but when the run began it held {file.count} images in "
-                f"{file.start + file.count * self.image} bytes: restore it, and the same command goes on from the "
-                "last checkpoint"
-            )
+        except OSError as error:
+            raise unreadable(file.path, error) from error
+        raise ValueError(
+            f"{printable(file.path)} ends at byte {end}, but when the run began it held {file.count} images in "
+            f"{file.start + file.count * self.image} bytes: restore it, and the same command goes on from the "
+            "last checkpoint"
+        )
 
     def stream(self, number: int) -> FileIO:
         """A file, opened; the one that was not asked for the longest is closed for it."""
@@ -176,10 +179,14 @@ def explained(path: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        raise OSError(
-            f"could not read {printable(path)} ({error.strerror or error}): put that right, and the same command "
-            "goes on"
-        ) from error
+        raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: OSError) -> OSError:
+    """An error that says in a sentence what could not be read and why."""
+    return OSError(
+        f"could not read {printable(path)} ({error.strerror or error}): put that right, and the same command goes on"
+    )
 
 
 def image_files(places: Sequence[str], shape: Shape) -> list[ImageFile]:

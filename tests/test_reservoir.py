@@ -5,7 +5,9 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -370,6 +372,26 @@ def test_the_command_line_takes_files_and_keeps_them_in_the_recipe(folder, tmp_p
 def test_a_teacher_needs_no_files_and_labels_the_images_in_them(folder, tmp_path):
     recipe = recipe_with(folder, labeler="teacher", teacher=replace(TINY.teacher, steps=5))
     assert trained(recipe, tmp_path / "run").weights.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is measured as Linux tells it")
+def test_a_pass_over_two_million_images_leaves_memory_as_it_was(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parent.parent / "benchmarks"), *sys.path])
+    from reservoir import Options, in_a_process, write_images
+
+    if shutil.disk_usage(tmp_path).free < 10 * 2**30:
+        pytest.skip("needs ten gigabytes of disk")
+    files = tmp_path / "files"
+    files.mkdir()
+    try:
+        write_images(files, Options())
+        found = in_a_process("pass", files, Options())
+    finally:
+        shutil.rmtree(files)
+    assert found["images"] > 2_000_000
+    assert found["megabytes_at_most"] < found["megabytes_after_ten_steps"] + 50
+    assert found["megabytes_at_most"] < 600, "the images alone are 5,859"
 
 
 # Files that are not as they should be

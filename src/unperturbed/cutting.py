@@ -42,7 +42,8 @@ def require_parts(batches: ProportionalBatches, microbatch: int | None, processe
     if (parts := part_count(batches, microbatch, processes)) > labeled and processes.count > 1:
         raise ValueError(
             f"{processes.count} processes cut a batch of {batches.batch} into {parts} parts, each of which needs a "
-            f"labeled image, but a batch has only {labeled}: raise --batch or --microbatch, or start fewer processes"
+            f"labeled image, but a batch has only {labeled}: raise --least-labeled, --batch or --microbatch, or "
+            "start fewer processes"
         )
     if parts > labeled:
         raise ValueError(

@@ -59,6 +59,11 @@ class Data:
         if self.crop < 0:
             raise ValueError(f"--data.crop must be at least 0, got {self.crop}: use 0 for no crop")
 
+    @property
+    def sources(self) -> str:
+        """Where the images come from, in words."""
+        return self.name + (" or its unlabeled files" if self.unlabeled_files else "")
+
 
 class Split(NamedTuple):
     """Disjoint index tensors into the training images."""
@@ -183,6 +188,8 @@ class ProportionalBatches:
     """seed of the order of the images"""
     nearby: bool = False
     """whether unlabeled images that lie together are drawn at about the same time, as it suits a disk"""
+    least_labeled: int = 1
+    """labeled images in a batch at least, also where their share is smaller"""
 
     def __post_init__(self) -> None:
         if self.labeled < 1 or self.unlabeled < 0:
@@ -192,6 +199,10 @@ class ProportionalBatches:
             )
         if self.batch < 1:
             raise ValueError(f"--batch must be at least 1, got {self.batch}: raise it")
+        if not 1 <= self.least_labeled <= self.batch:
+            raise ValueError(
+                f"--least-labeled must be from 1 to the batch of {self.batch}, got {self.least_labeled}: lower it"
+            )
         if self.batch > self.labeled + self.unlabeled:
             raise ValueError(
                 f"batch of {self.batch} is larger than the {self.labeled + self.unlabeled} training images: "
@@ -214,7 +225,7 @@ class ProportionalBatches:
         return self.labeled_rows(step), self.unlabeled_rows(step)
 
     def labeled_rows(self, step: int) -> Tensor:
-        """Rows of D_L in batch number `step`; they wrap around where one for each batch is more than there are."""
+        """Rows of D_L in batch number `step`; they wrap around where batches take more than there are."""
         epoch, position = divmod(step, self.steps_per_epoch)
         start, count = self._labeled_before(position), self.counts(step)[0]
         return _permutation(self.labeled, self.seed, epoch, "labeled")[
@@ -267,8 +278,10 @@ class ProportionalBatches:
         return torch.cat(found)
 
     def _labeled_before(self, position: int) -> int:
-        """Labeled images in the first batches of an epoch: their exact share, at least one for each batch."""
-        return max(position, position * self.batch * self.labeled // (self.labeled + self.unlabeled))
+        """Labeled images in the first batches of an epoch: their exact share, or as many as each has at least."""
+        return max(
+            position * self.least_labeled, position * self.batch * self.labeled // (self.labeled + self.unlabeled)
+        )
 
 
 def augment(images: Tensor, rng: Generator, *, crop: int, flip: bool) -> Tensor:

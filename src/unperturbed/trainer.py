@@ -57,6 +57,7 @@ class Trainer:
     objective: Objective
     steps: int
     batch: int = 128
+    least_labeled: int = 1
     optimizer: SGD = field(default_factory=SGD)
     ramp: Ramp = field(default_factory=Ramp)
     augmentation: Data = field(default_factory=Data)
@@ -92,6 +93,7 @@ class Trainer:
             labeled=len(self.images.labeled),
             unlabeled=len(self.images.unlabeled),
             batch=self.batch,
+            least_labeled=self.least_labeled,
             seed=self.seed,
             nearby=not isinstance(self.images.unlabeled, Tensor),
         )

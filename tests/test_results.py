@@ -84,6 +84,21 @@ def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
     assert f"side by side took {rectified['four_small_runs']['ratio']:.2f} times as long" in page
 
 
+def test_the_page_of_scale_shows_what_was_measured(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    from reservoir import markdown
+
+    page = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
+    result = json.loads((ROOT / "results" / "reservoir.json").read_text(encoding="utf-8"))
+    once = result["pass"]
+    assert markdown(result) in page
+    assert f"{once['images']:,} images, so that reading counts most, in {once['seconds']:.0f} seconds" in page
+    assert f"delivered\n{result['reader_alone']['from the disk']:,.0f} images a second" in page
+    assert min(result["images"], once["images"]) >= 2_000_000
+    assert result["ratio"] > 0.9
+    assert once["megabytes_at_most"] - once["megabytes_after_ten_steps"] < 0.02 * result["bytes"] / 2**20
+
+
 def test_the_page_of_reliability_shows_the_soak_as_it_was_run():
     page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
     soak = json.loads((ROOT / "results" / "soak.json").read_text(encoding="utf-8"))

@@ -201,6 +201,17 @@ def test_a_reservoir_announces_files_in_pieces_and_only_what_lies_in_them(folder
     assert not announced
 
 
+def test_a_file_system_that_takes_no_announcements_is_read_all_the_same(folder, monkeypatch):
+    def refusing(*stretch: int) -> None:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(os, "posix_fadvise", refusing, raising=False)
+    monkeypatch.setattr(os, "POSIX_FADV_WILLNEED", 3, raising=False)
+    found = Reservoir(torch.zeros((0, *DIGIT), dtype=torch.uint8), image_files([str(folder)], DIGIT))
+    found.announce(torch.arange(300))
+    assert torch.equal(found[torch.arange(300)], torch.from_numpy(some_images(300)))
+
+
 def test_batches_are_read_ahead_in_another_thread():
     read, threads, later = [], set(), threading.Event()
 

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
 from itertools import accumulate
@@ -126,7 +126,7 @@ class Reservoir:
                 if end > first and (last := int(rows[end - 1]) + 1 - len(self.resident)) > 0:
                     row = max(0, int(rows[first]) - len(self.resident))
                     for number, place, size in self.stretches(row * self.image, last * self.image):
-                        with explained(self.files[number].path):
+                        with suppress(OSError):  # If a file cannot be read, that is said when it is needed.
                             stream, start = self.stream(number), self.files[number].start
                             os.posix_fadvise(stream.fileno(), start + place, size, os.POSIX_FADV_WILLNEED)
 

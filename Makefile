@@ -13,7 +13,7 @@ test: $(VENV)/installed
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/python -m pytest --numprocesses auto -m 'not slow'
 
-# Kills at random moments, 100,000 hostile inputs and more, and the tests marked slow, in about twenty minutes.
+# Kills at random moments, 100,000 hostile inputs and more, and the tests marked slow, in about half an hour.
 soak: $(VENV)/installed
 	$(BIN)/python tests/soak.py
 

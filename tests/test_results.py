@@ -104,5 +104,20 @@ def test_the_page_of_reliability_shows_the_soak_as_it_was_run():
     soak = json.loads((ROOT / "results" / "soak.json").read_text(encoding="utf-8"))
     assert soak["inputs_in_all"] == sum(soak["inputs"].values()) >= 100_000
     assert soak["failed"] == 0
-    assert f"{soak['inputs_in_all']:,} inputs in {soak['seconds']:.0f}\nseconds" in page
-    assert soak["date"] in page
+    assert soak["kills_in_all"] == sum(soak["kills"].values()) >= 500
+    assert min(soak["kills"].values()) > 50
+    runs, writing, evaluations = soak["kills"].values()
+    for words in (
+        f"{soak['kills_in_all']} kills survived**: {runs} of runs at random moments, {writing} while",
+        f"written, {evaluations} of evaluations",
+        f"the {soak['ended_bit_for_bit']['runs']} runs",
+        f"{soak['ended_bit_for_bit']['evaluations']} evaluations ended bit for bit",
+        f"{soak['steps_taken_by_killed_runs']:,} steps",
+        f"{soak['of_them_taken_again']:,} were taken again",
+        f"{soak['inputs_in_all']:,} inputs tried**",
+        f"{soak['hours_equivalent']} kills are {soak['hours_equivalent']} hours",
+        f"{soak['seconds']:.0f} seconds",
+        f"On {soak['date']}, on two busy x86-64 cores with {soak['memory_gib']} GiB of memory, with seed {soak['seed']}\n",
+    ):
+        assert words in page, words
+    assert soak["cores"] == 2

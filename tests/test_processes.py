@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -108,9 +107,9 @@ def test_a_run_asked_to_stop_goes_on_with_two_processes_and_back_and_ends_where_
         )
         assert sentence in said
         assert reached + 10 <= step < STEPS
-        # torchrun ends with a code of its own; that of each process is in its summary.
+        # torchrun ends with a code of its own.
         assert code == 143 if count == 1 else code != 0
-        assert not re.search(r"unperturbed/.*Traceback", said)
+        assert "unperturbed/cli" not in said, "a traceback of ours would name it; torchrun shows one of its own"
         assert not list((tmp_path / "run").glob(".*")), "nothing half-written and no lock is left"
         assert not (tmp_path / "run" / "model.safetensors").exists()
         reached = step

@@ -117,7 +117,8 @@ def test_the_page_of_reliability_shows_the_soak_as_it_was_run():
         f"{soak['inputs_in_all']:,} inputs tried**",
         f"{soak['hours_equivalent']} kills are {soak['hours_equivalent']} hours",
         f"{soak['seconds']:.0f} seconds",
-        f"On {soak['date']}, on two busy x86-64 cores with {soak['memory_gib']} GiB of memory, with seed {soak['seed']}\n",
+        f"On {soak['date']}, on two busy x86-64 cores with {soak['memory_gib']} GiB",
+        f"with seed {soak['seed']}\n",
     ):
         assert words in page, words
     assert soak["cores"] == 2

@@ -11,11 +11,11 @@ test: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/python -m pytest --numprocesses auto
+	$(BIN)/python -m pytest --numprocesses auto -m 'not slow'
 
-# The properties of tests/test_fuzz.py on 100,000 inputs and more, in about a quarter of an hour.
+# Kills at random moments, 100,000 hostile inputs and more, and the tests marked slow, in about half an hour.
 soak: $(VENV)/installed
-	UNPERTURBED_FUZZ=$(or $(UNPERTURBED_FUZZ),50) $(BIN)/python -m pytest --capture no tests/test_fuzz.py
+	$(BIN)/python tests/soak.py
 
 format: $(VENV)/installed
 	$(BIN)/ruff format .

@@ -4,6 +4,7 @@ import gc
 import io
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -21,6 +22,7 @@ from unperturbed.models import DigitsCNN
 from unperturbed.neighborhoods import Linf, Spatial
 from unperturbed.objectives import SRT, TRADES, frozen
 from unperturbed.recipe import SGD
+from unperturbed.reservoir import Reservoir, image_files
 from unperturbed.schedules import Cyclic, Piecewise, Ramp
 from unperturbed.solvers import FGSM, PGD, WorstOfK
 from unperturbed.trainer import Trainer, run_together
@@ -102,6 +104,19 @@ def test_averages_perturbed_weights_and_parts_are_replayed_too(extra):
     replayed, _ = recorded_and_not(Engine(precision="bfloat16", folded=True), **extra)
     assert len(replayed.outer.recorded.graphs) == 2
     assert not replayed.remarks
+
+
+@pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS)
+def test_images_out_of_files_are_replayed_like_those_in_memory(extra, tmp_path):
+    images, engine = digits(), Engine(precision="bfloat16", folded=True)
+    np.save(tmp_path / "images.npy", images.unlabeled[40:].numpy())
+    files = image_files([str(tmp_path / "images.npy")], (1, 8, 8))
+    from_files = replace(images, unlabeled=Reservoir(images.unlabeled[:40], files))
+    replayed, _ = recorded_and_not(engine, images=from_files, **extra)
+    assert len(replayed.outer.recorded.graphs) == 2
+    assert not replayed.remarks
+    in_memory = trainer(replace(engine, recorded=True), images=images, **extra)
+    assert_equal(state_after(in_memory, 20), state_after(replayed, 20))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -184,7 +184,9 @@ def test_a_run_without_a_log_is_refused(runs, refused):
 def test_a_report_of_a_newer_version_is_refused(runs, refused):
     newer("low/report.json", format=99)
     sentence = refused("curve", "lambda", "low", "high")
-    assert "low/report.json is no report that can be read (a newer version of unperturbed wrote it" in sentence
+    assert (
+        "low/report.json is no report that this version can read (a newer version of unperturbed wrote it" in sentence
+    )
 
 
 def test_a_sweep_of_a_newer_version_is_refused(runs, refused):

@@ -31,6 +31,7 @@ from unperturbed.datasets import IDX_FILES, SOURCES, Dataset, load
 from unperturbed.printing import printable
 from unperturbed.recipes import RECIPES
 from unperturbed.report import AttackResult, Report
+from unperturbed.reservoir import Reservoir, image_files
 from unperturbed.runs import RunDirectory
 
 FACTOR = int(os.environ.get("UNPERTURBED_FUZZ", "1"))
@@ -69,6 +70,8 @@ def told_how_many():
         for name, count in TRIED.items():
             print(f"{count:8} inputs: {name}", file=sys.__stderr__)
         print(f"{sum(TRIED.values()):8} inputs in all", file=sys.__stderr__)
+    if told := os.environ.get("UNPERTURBED_FUZZ_TOLD"):
+        Path(told).write_text(json.dumps(TRIED))
 
 
 @pytest.fixture(scope="module")
@@ -320,6 +323,29 @@ def test_an_npz_file_is_read_or_refused(folder, members, twice, method, edits, j
     check_dataset(answer("npz", lambda: load(str(path)), str(path)))
 
 
+A_FILE = npy(np.arange(3 * 12, dtype=np.uint8).reshape(3, 1, 3, 4))
+
+
+@fuzzed(
+    250,
+    content=EDITS.map(lambda edits: damaged(A_FILE, edits)) | any_arrays() | st.binary(max_size=200),
+    ending=st.sampled_from([".npy", ".npy", ".npy", ".bin", ".raw", ".NPY", ".txt", ""]),
+    edits=st.just([]) | EDITS,
+)
+def test_a_file_of_unlabeled_images_is_read_or_refused(folder, content, ending, edits):
+    path = folder / f"unlabeled{ending}"
+    path.write_bytes(content)
+    files = answer("unlabeled images", lambda: image_files([str(path)], (1, 3, 4)), str(path))
+    if files is None:
+        return
+    images = Reservoir(torch.zeros((0, 1, 3, 4), dtype=torch.uint8), files)
+    assert len(images) * 12 <= len(content)
+    assert images[torch.tensor([len(images) - 1])].shape == (1, 1, 3, 4)
+    # What happens to a file later is noticed when it is read, if at all.
+    path.write_bytes(damaged(content, edits))
+    answer("unlabeled images", lambda: images[torch.arange(len(images))], str(path))
+
+
 # Files of runs
 
 
@@ -409,7 +435,8 @@ def test_a_log_is_read_or_refused(folder, edits, line, junk):
 
 OPTIONS = [
     "--help", "-h", "--version", "--dry-run", "--together", "--out", "--from", "--data", "--data.name",
-    "--data.labeled", "--device", "--seed", "--steps", "--batch", "--model.channels", "--model.hidden",
+    "--data.labeled", "--unlabeled", "--data.unlabeled-files", "--device", "--seed", "--steps", "--batch",
+    "--model.channels", "--model.hidden",
     "--objective.weight", "--objective.solver.steps", "--optimizer.rate", "--optimizer.rate.peak", "--ramp.over",
     "--validation.keep", "--labeler", "--precision", "--microbatch", "--json", "--attacks", "--images", "--trust",
     "--trust-seconds", "--budget.eps", "--checkpoint-seconds", "--name", "--", "-", "--no-such-option",

@@ -3,27 +3,38 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from two_processes import ATTACKED, EXTRAS, go_on, run_steps
+from two_processes import ATTACKED, EXTRAS, STEPS, go_on, network, recipe, run_steps
+from unperturbed import recipe as recipe_files
 from unperturbed import report as reports
 from unperturbed.cli import main
 from unperturbed.processes import Processes, own_device, present, shared
+from unperturbed.runs import RunDirectory
+from unperturbed.training import train
 
 SCRIPT = Path(__file__).parent / "two_processes.py"
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def launched(count: int, *options: str) -> list[str]:
+    """The words that let so many processes run the script."""
+    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}", *options]
+    return [sys.executable, *(launch if count > 1 else []), str(SCRIPT)]
 
 
 def start(count: int, task: str, folder: Path, *options: str) -> str:
     """Let so many processes do something, and return what they said."""
-    launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}", *options]
-    command = [sys.executable, *launch, str(SCRIPT), task, str(folder)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    command = [*launched(count, *options), task, str(folder)]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout + done.stderr
 
@@ -57,6 +68,59 @@ def test_a_run_goes_on_with_more_processes_and_with_fewer(ended):
     assert state["step"] == 12
     for mine, its in zip(state["model"].values(), ended("plain", 1, 0)["weights"], strict=True):
         torch.testing.assert_close(mine, its, atol=1e-6, rtol=0)
+
+
+def test_each_process_reads_only_its_own_rows_of_the_files(ended):
+    alone, together = ended("files", 1, 0)["read"], [ended("files", 3, rank)["read"] for rank in range(3)]
+    assert sum(together) == alone > 500
+    assert max(together) < 0.37 * alone
+    assert ended("parts", 1, 0)["read"] == 0
+
+
+def asked_to_stop(count: int, folder: Path, after: int) -> tuple[int, str, int]:
+    """Exit code and last words of processes that had SIGTERM once the log had grown, and the step they kept."""
+    run = RunDirectory(folder / "run")
+    words = [*launched(count), "train", str(folder), "0.05"]
+    process = subprocess.Popen(words, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        deadline = time.monotonic() + 60.0
+        while not run.read_log() or run.read_log()[-1]["step"] < after:
+            assert process.poll() is None, process.communicate()[0][-3000:]
+            assert time.monotonic() < deadline, "the log did not grow in a minute"
+            time.sleep(0.05)
+        process.terminate()
+        said = process.communicate(timeout=60)[0]
+    finally:
+        process.kill()
+    return process.returncode, said, run.read_checkpoint(torch.device("cpu"))["step"]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows knows no SIGTERM")
+def test_a_run_asked_to_stop_goes_on_with_two_processes_and_back_and_ends_where_it_should(tmp_path, monkeypatch):
+    np.save(tmp_path / "images.npy", np.random.default_rng(0).integers(0, 256, (200, 1, 8, 8), dtype=np.uint8))
+    (tmp_path / "recipe.json").write_text(recipe_files.dumps(recipe(tmp_path)))
+    reached = 0
+    for count in (1, 2):
+        code, said, step = asked_to_stop(count, tmp_path, reached + 10)
+        sentence = (
+            f"stopped with a checkpoint of {tmp_path / 'run'} at step {step} of {STEPS}; the same command goes on"
+        )
+        assert sentence in said
+        assert reached + 10 <= step < STEPS
+        # torchrun ends with a code of its own.
+        assert code == 143 if count == 1 else code != 0
+        assert "unperturbed/cli" not in said, "a traceback of ours would name it; torchrun shows one of its own"
+        assert not list((tmp_path / "run").glob(".*")), "nothing half-written and no lock is left"
+        assert not (tmp_path / "run" / "model.safetensors").exists()
+        reached = step
+    monkeypatch.setattr("unperturbed.training.fresh_model", lambda *_: network())
+    end, whole = (
+        train(recipe(tmp_path), tmp_path / name, device="cpu").state_dict().values() for name in ("run", "whole")
+    )
+    for mine, its in zip(end, whole, strict=True):
+        torch.testing.assert_close(mine, its, atol=1e-6, rtol=0)
+    steps = [record["step"] for record in RunDirectory(tmp_path / "run").read_log()]
+    assert steps == list(range(5, STEPS + 1, 5))
 
 
 @pytest.fixture(scope="module")

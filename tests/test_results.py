@@ -91,13 +91,44 @@ def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
     assert all(abs(fast[key] - plain[key]) <= 0.7 for key in ("clean", "pgd-20"))
 
 
+def test_the_page_of_scale_shows_what_was_measured(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    from reservoir import markdown
+
+    page = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
+    result = json.loads((ROOT / "results" / "reservoir.json").read_text(encoding="utf-8"))
+    once = result["pass"]
+    assert markdown(result) in page
+    assert f"{once['images']:,} images, so that reading counts most, in {once['seconds']:.0f} seconds" in page
+    assert f"delivered\n{result['reader_alone']['from the disk']:,.0f} images a second" in page
+    assert min(result["images"], once["images"]) >= 2_000_000
+    assert result["ratio"] > 0.9
+    assert once["megabytes_at_most"] - once["megabytes_after_ten_steps"] < 0.02 * result["bytes"] / 2**20
+
+
 def test_the_page_of_reliability_shows_the_soak_as_it_was_run():
     page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
     soak = json.loads((ROOT / "results" / "soak.json").read_text(encoding="utf-8"))
     assert soak["inputs_in_all"] == sum(soak["inputs"].values()) >= 100_000
     assert soak["failed"] == 0
-    assert f"{soak['inputs_in_all']:,} inputs in {soak['seconds']:.0f}\nseconds" in page
-    assert soak["date"] in page
+    assert soak["kills_in_all"] == sum(soak["kills"].values()) >= 500
+    assert min(soak["kills"].values()) > 50
+    runs, writing, evaluations = soak["kills"].values()
+    for words in (
+        f"{soak['kills_in_all']} kills survived**: {runs} of runs at random moments, {writing} while",
+        f"written, {evaluations} of evaluations",
+        f"the {soak['ended_bit_for_bit']['runs']} runs",
+        f"{soak['ended_bit_for_bit']['evaluations']} evaluations ended bit for bit",
+        f"{soak['steps_taken_by_killed_runs']:,} steps",
+        f"{soak['of_them_taken_again']:,} were taken again",
+        f"{soak['inputs_in_all']:,} inputs tried**",
+        f"{soak['hours_equivalent']} kills are {soak['hours_equivalent']} hours",
+        f"{soak['seconds']:.0f} seconds",
+        f"On {soak['date']}, on two busy x86-64 cores with {soak['memory_gib']} GiB",
+        f"with seed {soak['seed']}\n",
+    ):
+        assert words in page, words
+    assert soak["cores"] == 2
 
 
 def test_the_page_of_the_report_shows_what_was_measured(monkeypatch):

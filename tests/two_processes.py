@@ -2,21 +2,26 @@
 
 import os
 import sys
+import time
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 
+from unperturbed import training
 from unperturbed.averaging import Average
 from unperturbed.cli import main
 from unperturbed.data import Data
 from unperturbed.datasets import load
-from unperturbed.images import parts
+from unperturbed.images import Images, parts
 from unperturbed.neighborhoods import L2
 from unperturbed.objectives import SRT
 from unperturbed.processes import joined, present
-from unperturbed.recipe import SGD, Validation
+from unperturbed.recipe import SGD, Recipe, Validation
+from unperturbed.reservoir import Reservoir, image_files
 from unperturbed.schedules import Piecewise
 from unperturbed.solvers import FGSM
 from unperturbed.trainer import Trainer
@@ -26,13 +31,45 @@ ATTACKED = ["--attacks", "pgd,randadv,ddn", "--images", "70", "--batch", "16", "
 TINY = ["--steps", "9", "--log-every", "3", "--batch", "60", "--model.channels", "4", "4", "4", "--device", "cpu"]
 
 
-def trainer(**changes: object) -> Trainer:
-    """A run that draws no number of its own within a search, by a network without BatchNorm."""
+def network() -> nn.Module:
+    """A network without BatchNorm."""
     torch.manual_seed(present().rank)  # The processes start from different weights unless they are given the same.
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(144, 10))
+
+
+SEARCH = FGSM(around=L2(eps=0.5), start="identity")
+"""one that draws no number of its own"""
+STEPS = 120
+
+
+def recipe(folder: Path) -> Recipe:
+    """A run whose unlabeled images come from files, too."""
+    return Recipe(
+        name="from files",
+        data=Data(labeled=100, unlabeled=50, unlabeled_files=(str(folder / "images.npy"),)),
+        objective=SRT(solver=SEARCH),
+        steps=STEPS,
+        batch=60,
+        optimizer=SGD(rate=Piecewise(rate=0.05, milestones=())),
+        log_every=5,
+    )
+
+
+def train_by_recipe(folder: Path, pause: float) -> None:
+    """Train by the recipe in that folder, with steps that take their time."""
+    advance = Trainer.advance
+    Trainer.advance = lambda self: time.sleep(pause) or advance(self)
+    training.fresh_model = lambda *_: network()
+    words = ["--from", str(folder / "recipe.json"), "--out", str(folder / "run"), "--device", "cpu"]
+    main(["train", *words, "--checkpoint-seconds", "3600"])
+
+
+def trainer(**changes: object) -> Trainer:
+    """A run by a network and a search that do not depend on who works on which part of a batch."""
     settings: dict[str, object] = {
-        "f": nn.Sequential(nn.Conv2d(1, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(144, 10)),
+        "f": network(),
         "images": parts(load("digits"), Data(labeled=103, unlabeled=400, validation=30)),
-        "objective": SRT(solver=FGSM(around=L2(eps=0.5), start="identity")),
+        "objective": SRT(solver=SEARCH),
         "steps": 12,
         "batch": 61,
         "optimizer": SGD(rate=Piecewise(rate=0.05, milestones=())),
@@ -47,6 +84,7 @@ def trainer(**changes: object) -> Trainer:
 EXTRAS: dict[str, dict[str, object]] = {
     "plain": {},
     "parts": {"microbatch": 13},
+    "files": {"microbatch": 13},
     "average and worse weights": {
         "averaging": Average(decay=0.9),
         "labeler": "average",
@@ -55,13 +93,27 @@ EXTRAS: dict[str, dict[str, object]] = {
 }
 
 
+def from_files(images: Images, folder: Path) -> Images:
+    """The same images, most of the unlabeled ones in a file."""
+    file = folder / f"unlabeled-{present().count}-{present().rank}.npy"
+    np.save(file, images.unlabeled[50:].numpy())
+    return replace(images, unlabeled=Reservoir(images.unlabeled[:50], image_files([str(file)], (1, 8, 8))))
+
+
 def run_steps(folder: Path) -> None:
     """Train in several ways and keep the weights and the log; each process keeps its own."""
+    read, asked = Reservoir.__getitem__, list[int]()
+    Reservoir.__getitem__ = lambda self, rows: asked.append(len(rows)) or read(self, rows)
     for name, extra in EXTRAS.items():
         run, log = trainer(**extra), []
+        if name == "files":
+            run = trainer(**extra, images=from_files(run.images, folder))
+        asked.clear()
         run.run(write_log=log.append)
         weights = [weight.detach() for weight in run.f.parameters()]
-        torch.save({"weights": weights, "log": log}, folder / f"{name}-{present().count}-{present().rank}.pt")
+        kept = {"weights": weights, "log": log, "read": sum(asked)}
+        torch.save(kept, folder / f"{name}-{present().count}-{present().rank}.pt")
+    Reservoir.__getitem__ = read
 
 
 def go_on(folder: Path) -> None:
@@ -92,7 +144,9 @@ def die_once(folder: Path) -> None:
 if __name__ == "__main__":
     task, place = sys.argv[1], Path(sys.argv[2])
     torch.set_num_threads(1)
-    if task == "die":
+    if task == "train":
+        train_by_recipe(place, float(sys.argv[3]))
+    elif task == "die":
         die_once(place)
     elif task == "evaluate":
         main(["evaluate", str(place), *ATTACKED])

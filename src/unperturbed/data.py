@@ -12,6 +12,10 @@ from .inputs import check_labels
 from .runtime import generator
 
 CPU = torch.device("cpu")
+BLOCK = 1024
+"""images that lie together in a file and are read together"""
+WINDOW = 64 * BLOCK
+"""images of blocks from anywhere that are shuffled among each other"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +27,9 @@ class Data:
     labeled: int | None = 10_000
     """labeled training images, |D_L|; None: all"""
     unlabeled: int | None = None
-    """unlabeled training images, |D_U|; None: all that remain, 0: none"""
+    """unlabeled training images of the data set; None: all that remain, 0: none"""
+    unlabeled_files: tuple[str, ...] = ()
+    """files of more unlabeled images, .npy or raw bytes, or folders of them: read while training, however large"""
     validation: int = 0
     """images held out of the labeled ones, for choosing a checkpoint"""
     split: Literal["balanced", "first"] = "balanced"
@@ -52,6 +58,11 @@ class Data:
             raise ValueError(f"--data.split must be balanced or first, got {self.split!r}: choose one of the two")
         if self.crop < 0:
             raise ValueError(f"--data.crop must be at least 0, got {self.crop}: use 0 for no crop")
+
+    @property
+    def sources(self) -> str:
+        """Where the images come from, in words."""
+        return self.name + (" or its unlabeled files" if self.unlabeled_files else "")
 
 
 class Split(NamedTuple):
@@ -142,6 +153,24 @@ def _permutation(size: int, seed: int, epoch: int, part: str) -> Tensor:
     return torch.randperm(size, generator=generator(CPU, seed, "batches", epoch, part))
 
 
+@lru_cache(maxsize=4)
+def _window(size: int, seed: int, epoch: int, number: int) -> tuple[Tensor, Tensor]:
+    """Rows of one window of an epoch in the order they lie, block after block, and in the order they are drawn.
+
+    Whole blocks come in random order, 64 to a window, and what is left over comes last. All are counted from a random
+    row on, so that in each epoch something else is left over.
+    """
+    whole, rest = divmod(size, BLOCK)
+    blocks = _permutation(whole, seed, epoch, "blocks")[number * WINDOW // BLOCK : (number + 1) * WINDOW // BLOCK]
+    rows = (blocks[:, None] * BLOCK + torch.arange(BLOCK)).flatten()
+    if rest and len(rows) < WINDOW:
+        rows = torch.cat([rows, torch.arange(whole * BLOCK, size)])
+    rng = generator(CPU, seed, "batches", epoch, "window", number)
+    first = torch.randint(size, (), generator=generator(CPU, seed, "batches", epoch, "first row"))
+    rows = (rows + first) % size
+    return rows, rows[torch.randperm(len(rows), generator=rng)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProportionalBatches:
     """Which rows of D_L and D_U make up each batch, in proportion to their sizes.
@@ -157,6 +186,10 @@ class ProportionalBatches:
     """images in a batch, labeled and unlabeled together"""
     seed: int
     """seed of the order of the images"""
+    nearby: bool = False
+    """whether unlabeled images that lie together are drawn at about the same time, as it suits a disk"""
+    least_labeled: int = 1
+    """labeled images in a batch at least, also where their share is smaller"""
 
     def __post_init__(self) -> None:
         if self.labeled < 1 or self.unlabeled < 0:
@@ -166,6 +199,10 @@ class ProportionalBatches:
             )
         if self.batch < 1:
             raise ValueError(f"--batch must be at least 1, got {self.batch}: raise it")
+        if not 1 <= self.least_labeled <= self.batch:
+            raise ValueError(
+                f"--least-labeled must be from 1 to the batch of {self.batch}, got {self.least_labeled}: lower it"
+            )
         if self.batch > self.labeled + self.unlabeled:
             raise ValueError(
                 f"batch of {self.batch} is larger than the {self.labeled + self.unlabeled} training images: "
@@ -185,19 +222,66 @@ class ProportionalBatches:
 
     def rows(self, step: int) -> tuple[Tensor, Tensor]:
         """Rows of D_L and of D_U in batch number `step`."""
+        return self.labeled_rows(step), self.unlabeled_rows(step)
+
+    def labeled_rows(self, step: int) -> Tensor:
+        """Rows of D_L in batch number `step`; they wrap around where batches take more than there are."""
         epoch, position = divmod(step, self.steps_per_epoch)
-        labeled, unlabeled = self.counts(step)
-        labeled_start = self._labeled_before(position)
-        unlabeled_start = position * self.batch - labeled_start
-        from_labeled = _permutation(self.labeled, self.seed, epoch, "labeled")
-        from_unlabeled = _permutation(self.unlabeled, self.seed, epoch, "unlabeled")
-        # The labeled ones wrap around where one for each batch is more than there are.
-        around = torch.arange(labeled_start, labeled_start + labeled) % self.labeled
-        return from_labeled[around], from_unlabeled[unlabeled_start : unlabeled_start + unlabeled].clone()
+        start, count = self._labeled_before(position), self.counts(step)[0]
+        return _permutation(self.labeled, self.seed, epoch, "labeled")[
+            torch.arange(start, start + count) % self.labeled
+        ]
+
+    def unlabeled_rows(self, step: int) -> Tensor:
+        """Rows of D_U in batch number `step`."""
+        epoch, start, stop = self._unlabeled_places(step)
+        if self._by_windows:
+            return self._places_in_windows(epoch, start, stop, shuffled=True)
+        return _permutation(self.unlabeled, self.seed, epoch, "unlabeled")[start:stop].clone()
+
+    def soon(self, step: int, *, fresh: bool) -> Tensor:
+        """Rows of D_U that are drawn some time after batch number `step`, in the order they lie: a disk's work ahead.
+
+        They are as many of the next window as this batch takes of its own, so that a window is there when it begins.
+        Where nothing was fetched before, they begin with the present window.
+        """
+        epoch, start, stop = self._unlabeled_places(step)
+        if not self._by_windows:
+            return torch.arange(start, stop)
+        later = (start // WINDOW * WINDOW if fresh else start + WINDOW, stop + WINDOW)
+        here = (min(place, self.unlabeled) for place in later)
+        beyond = (max(0, place - self.unlabeled) for place in later)
+        return torch.cat(
+            [
+                self._places_in_windows(epoch, *here, shuffled=False),
+                self._places_in_windows(epoch + 1, *beyond, shuffled=False),
+            ]
+        )
+
+    @property
+    def _by_windows(self) -> bool:
+        """Whether an epoch is shuffled piece by piece; one that fits into a window is shuffled as a whole."""
+        return self.nearby and self.unlabeled > WINDOW
+
+    def _unlabeled_places(self, step: int) -> tuple[int, int, int]:
+        """The epoch of batch number `step`, and where its unlabeled images begin and end in that epoch's order."""
+        epoch, position = divmod(step, self.steps_per_epoch)
+        start = position * self.batch - self._labeled_before(position)
+        return epoch, start, start + self.counts(step)[1]
+
+    def _places_in_windows(self, epoch: int, start: int, stop: int, *, shuffled: bool) -> Tensor:
+        """Rows at some places of an epoch, as they are drawn, or as they lie within each window."""
+        found = [torch.empty(0, dtype=torch.int64)]
+        for number in range(start // WINDOW, -(-stop // WINDOW)):
+            lying, drawn = _window(self.unlabeled, self.seed, epoch, number)
+            found.append((drawn if shuffled else lying)[max(0, start - number * WINDOW) : stop - number * WINDOW])
+        return torch.cat(found)
 
     def _labeled_before(self, position: int) -> int:
-        """Labeled images in the first batches of an epoch: their exact share, at least one for each batch."""
-        return max(position, position * self.batch * self.labeled // (self.labeled + self.unlabeled))
+        """Labeled images in the first batches of an epoch: their exact share, or as many as each has at least."""
+        return max(
+            position * self.least_labeled, position * self.batch * self.labeled // (self.labeled + self.unlabeled)
+        )
 
 
 def augment(images: Tensor, rng: Generator, *, crop: int, flip: bool) -> Tensor:

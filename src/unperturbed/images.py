@@ -4,35 +4,64 @@ import hashlib
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from .data import Data, split
 from .datasets import Dataset
 from .inputs import as_float, check_images, check_labels, output_classes
+from .reservoir import Reservoir, image_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Images:
-    """D_L with its labels, D_U and the validation part, as uint8 or float tensors on the device of the run."""
+    """D_L with its labels, D_U and the validation part, as uint8 or float tensors on the device of the run.
+
+    D_U may be a reservoir instead, whose images come from files; then all images are uint8.
+    """
 
     labeled: Tensor
     labels: Tensor
-    unlabeled: Tensor
+    unlabeled: Tensor | Reservoir
     validation: Tensor
     validation_labels: Tensor
 
     def to(self, device: torch.device) -> "Images":
         """The same images on that device."""
-        return Images(**{name: getattr(self, name).to(device) for name in self.__slots__})
+        found = {name: getattr(self, name) for name in self.__slots__}
+        return Images(**{name: part.to(device) if isinstance(part, Tensor) else part for name, part in found.items()})
 
     def checksum(self) -> str:
-        """SHA-256 of all images and labels, of their order and of their form."""
+        """SHA-256 of all images and labels, of their order and of their form; of large files, of a sample."""
         digest = hashlib.sha256()
         for name in self.__slots__:
-            tensor: Tensor = getattr(self, name).cpu().contiguous()
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
-            digest.update(tensor.flatten().view(torch.uint8).numpy().data)
+            part: Tensor | Reservoir = getattr(self, name)
+            digest.update(f"{name} {part.dtype} {tuple(part.shape)} ".encode())
+            if isinstance(part, Tensor):
+                digest.update(part.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+            else:
+                for piece in part.sample():
+                    digest.update(piece)
         return digest.hexdigest()
+
+    def some_of_each(self, count: int, rng: Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """At most so many labeled images, with their labels, and at most so many unlabeled ones."""
+        device, unlabeled = self.labeled.device, self.unlabeled
+        here = some_rows(len(self.labeled), count, rng).to(device)
+        there = some_rows(len(unlabeled), count, rng, sparing=isinstance(unlabeled, Reservoir))
+        others = unlabeled[there.to(device)] if isinstance(unlabeled, Tensor) else unlabeled[there].to(device)
+        return self.labeled[here], self.labels[here], others
+
+    def some(self, count: int, rng: Generator) -> Tensor:
+        """At most so many of all images to train on."""
+        device, labeled, unlabeled = self.labeled.device, self.labeled, self.unlabeled
+        size = len(labeled) + len(unlabeled)
+        if isinstance(unlabeled, Tensor):
+            return torch.cat([labeled, unlabeled])[some_rows(size, count, rng).to(device)]
+        rows = some_rows(size, count, rng, sparing=True)
+        here = rows < len(labeled)
+        images = torch.empty((len(rows), *labeled.shape[1:]), dtype=labeled.dtype)
+        images[here], images[~here] = labeled.cpu()[rows[here]], unlabeled[rows[~here] - len(labeled)]
+        return images.to(device)
 
     def check(self, f: nn.Module) -> None:
         """Refuse images, labels or a model that training cannot use, each in a sentence."""
@@ -43,7 +72,9 @@ class Images:
         if given != expected:
             raise ValueError(f"unlabeled images are {given} and labeled ones {expected}: bring them to one form")
         for images, what in ((labeled, "labeled images"), (unlabeled, "unlabeled images")):
-            check_images(as_float(images), what)
+            if isinstance(images, Tensor):
+                # Bytes lie in [0, 1] in any case, and as floats they would take four times as much memory.
+                check_images(as_float(images[:1] if images.dtype == torch.uint8 else images), what)
         classes = output_classes(f, as_float(labeled[:2]))
         check_labels(self.labels, len(labeled), classes)
         absent = (self.labels.bincount(minlength=classes) == 0).nonzero().flatten().tolist()
@@ -54,14 +85,24 @@ class Images:
             )
 
 
+def some_rows(size: int, count: int, rng: Generator, *, sparing: bool = False) -> Tensor:
+    """At most so many different rows; where memory is to be spared, of many not all are shuffled for that."""
+    if sparing and size > 100 * count:
+        drawn = torch.randint(size, (2 * count,), generator=rng).unique()
+        return drawn[torch.randperm(len(drawn), generator=rng)[:count]]
+    return torch.randperm(size, generator=rng)[:count]
+
+
 def parts(dataset: Dataset, data: Data) -> Images:
     """D_L, D_U and the validation part of a data set; images that never had a label belong to D_U."""
     pool = torch.cat([dataset.train_images, dataset.unlabeled_images])
     rows = split(dataset.train_labels, data, len(dataset.classes), extra=len(dataset.unlabeled_images))
+    unlabeled, (channels, height, width) = pool[rows.unlabeled], pool.shape[1:]
+    files = image_files(data.unlabeled_files, (channels, height, width))
     return Images(
         labeled=pool[rows.labeled],
         labels=dataset.train_labels[rows.labeled],
-        unlabeled=pool[rows.unlabeled],
+        unlabeled=Reservoir(unlabeled, files) if files else unlabeled,
         validation=pool[rows.validation],
         validation_labels=dataset.train_labels[rows.validation],
     )

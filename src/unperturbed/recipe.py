@@ -92,6 +92,8 @@ class Recipe:
     """optimizer steps"""
     batch: int = 128
     """images in a step, labeled and unlabeled together"""
+    least_labeled: int = 1
+    """labeled ones among them at least, also where D_U is so large that their share is smaller"""
     optimizer: SGD = field(default_factory=SGD)
     ramp: Ramp = field(default_factory=Ramp)
     """how the robust term comes in"""
@@ -117,6 +119,7 @@ class Recipe:
     def __post_init__(self) -> None:
         require_count("steps", self.steps)
         require_count("batch", self.batch)
+        require_count("least_labeled", self.least_labeled)
         require_count("log_every", self.log_every)
         require_count("microbatch", self.batch if self.microbatch is None else self.microbatch)
         require_radius("weight_perturbation", self.weight_perturbation)

@@ -224,7 +224,7 @@ def difference(file: Path, recipe: Recipe) -> str:
     if key == "data.sha256":
         return (
             f"on other images or labels (their SHA-256 is {shortened(old.get(key))} there and "
-            f"{shortened(new[key])} here): restore the data of {recipe.data.name}, or name another --out"
+            f"{shortened(new[key])} here): restore the data of {recipe.data.sources}, or name another --out"
         )
     if key is None:
         return another.format("written in another way")

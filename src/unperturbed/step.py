@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from .averaging import Average, AveragedModel
 from .awp import perturbed_weights, remembering
+from .cutting import cut, cut_unlabeled, fewest_labeled, part_count
 from .data import Data, ProportionalBatches, augment
 from .engine import Accelerated, Engine, Hastener, Recorded, fused, stateless
 from .images import Images
@@ -21,6 +22,7 @@ from .inputs import as_float
 from .objectives import SRT, Batch, Objective, Terms, frozen, own_opinion
 from .processes import Processes
 from .recipe import SGD
+from .reservoir import Ahead, Reservoir
 from .runtime import RandomNumbers, derived_seed
 from .schedules import Ramp
 
@@ -58,6 +60,11 @@ class Step:
         self.hastened = fused(self.objective, Hastener(self.engine, say=self.say))
         self.average = AveragedModel(self.f, self.averaging.decay) if self.averaging.decay else None
         self.rows = torch.zeros(self.batches.batch, dtype=torch.int64, device=self.device)
+        from_files = isinstance(self.images.unlabeled, Reservoir)
+        self.ahead = Ahead(self.read, self.steps) if from_files else None
+        room = (self.batches.batch if from_files else 0, *self.images.labeled.shape[1:])
+        self.arrived = self.images.labeled.new_zeros(room)
+        """the unlabeled images of the present batch, where they come from files"""
         self.dials = torch.zeros(4, dtype=torch.float64, device=self.device)
         """rate, ramp, share of the new weights in the average, number of the step"""
         self.rate = torch.zeros((), device=self.device)
@@ -106,7 +113,11 @@ class Step:
         rate, ramp = self.optimizer.rate(progress), self.ramp(progress)
         share = 0.0 if self.average is None else self.average.share(step)
         self.counts = self.batches.counts(step)
-        self.write(self.rows, torch.cat(self.batches.rows(step)))
+        if self.ahead is None:
+            self.write(self.rows, torch.cat(self.batches.rows(step)))
+        else:
+            self.write(self.rows[: self.counts[0]], self.batches.labeled_rows(step))
+            self.write(self.arrived[: self.counts[1]], self.ahead(step))
         self.write(self.dials, torch.tensor([rate, ramp, share, step], dtype=torch.float64))
         if self.device.type != "cuda":
             for group in self.sgd.param_groups:
@@ -171,7 +182,9 @@ class Step:
     def draw(self) -> Batch:
         """The batch, augmented, with the opinion of a labeler other than f."""
         labeled, unlabeled = self.rows.split(self.counts)
-        pool = torch.cat([self.images.labeled[labeled], self.images.unlabeled[unlabeled]])
+        everywhere = self.images.unlabeled
+        drawn = everywhere[unlabeled] if isinstance(everywhere, Tensor) else self.arrived[: len(unlabeled)]
+        pool = torch.cat([self.images.labeled[labeled], drawn])
         crop, flip = self.augmentation.crop, self.augmentation.flip
         pool = as_float(augment(pool, self.random.common, crop=crop, flip=flip))
         x, u = pool.split(self.counts)
@@ -180,19 +193,19 @@ class Step:
 
     def parts(self, batch: Batch) -> list[Batch]:
         """The parts of the batch that this process works on, of nearly one composition and within --microbatch."""
-        count, processes = part_count(self.batches, self.microbatch, self.processes), self.processes
-        if count == 1:
-            return [batch]
-        x, y, u = (tensor.tensor_split(count) for tensor in (batch.x, batch.y, batch.u))
-        # The first pieces are the larger ones; no part gets the larger ones of both.
-        pieces = zip(x, y, reversed(u), strict=True)
-        if batch.opinion is None:
-            return processes.own_part([Batch(x, y, u) for x, y, u in pieces])
-        of_x, of_u = batch.opinion.split(self.counts)
-        opinions = zip(of_x.tensor_split(count), reversed(of_u.tensor_split(count)), strict=True)
-        return processes.own_part(
-            [Batch(x, y, u, torch.cat(opinion)) for (x, y, u), opinion in zip(pieces, opinions, strict=True)]
-        )
+        count = part_count(self.batches, self.microbatch, self.processes)
+        return [batch] if count == 1 else self.processes.own_part(cut(batch, count))
+
+    def read(self, step: int, fresh: bool) -> Tensor:
+        """The unlabeled images of a step out of files: those of this process's parts, the others black."""
+        everywhere, rows = self.images.unlabeled, self.batches.unlabeled_rows(step)
+        assert isinstance(everywhere, Reservoir)
+        everywhere.announce(self.batches.soon(step, fresh=fresh))
+        count = part_count(self.batches, self.microbatch, self.processes)
+        own = torch.cat(self.processes.own_part(cut_unlabeled(torch.arange(len(rows)), count)))
+        images = torch.zeros((len(rows), *everywhere.shape[1:]), dtype=torch.uint8)
+        images[own] = everywhere[rows[own]]
+        return images
 
     def gradient(self, objective: Objective, parts: list[Batch]) -> Terms:
         """The terms of the objective on all parts; their gradient is left at the parameters.
@@ -250,32 +263,6 @@ class Step:
         return [*weights, *momenta, self.since_log, self.first_bad_step]
 
 
-def part_count(batches: ProportionalBatches, microbatch: int | None, processes: Processes) -> int:
-    """The number of parts into which a batch is cut, the same for each process."""
-    own = -(-batches.batch // processes.count)
-    return processes.count * (1 if microbatch is None else -(-own // min(own, microbatch)))
-
-
-def fewest_labeled(batches: ProportionalBatches) -> int:
-    """The number of labeled images that every batch has."""
-    return min(batches.counts(position)[0] for position in range(batches.steps_per_epoch))
-
-
 def out_of_memory(error: RuntimeError) -> bool:
     """Whether an error says that memory ran out, on a GPU or on the host."""
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-
-
-def require_parts(batches: ProportionalBatches, microbatch: int | None, processes: Processes) -> None:
-    """Refuse parts so small that some would have no labeled image."""
-    labeled = fewest_labeled(batches)
-    if (parts := part_count(batches, microbatch, processes)) > labeled and processes.count > 1:
-        raise ValueError(
-            f"{processes.count} processes cut a batch of {batches.batch} into {parts} parts, each of which needs a "
-            f"labeled image, but a batch has only {labeled}: raise --batch or --microbatch, or start fewer processes"
-        )
-    if parts > labeled:
-        raise ValueError(
-            f"--microbatch {microbatch} cuts a batch of {batches.batch} into {parts} parts, each of which needs a "
-            f"labeled image, but a batch has only {labeled}: use at least {-(-batches.batch // labeled)}"
-        )

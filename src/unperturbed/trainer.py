@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from .averaging import Average, estimate_batchnorm
+from .cutting import require_parts
 from .data import Data, ProportionalBatches
 from .engine import Engine, Precision, engine_for
 from .guards import CollapseAlarm, DivergedError, Record, blame
@@ -22,7 +23,7 @@ from .runtime import generator, random_numbers_kept
 from .schedules import Ramp
 from .selection import Selection
 from .solvers import require_count
-from .step import Labeler, Step, require_parts
+from .step import Labeler, Step
 
 PROBE = 256
 """images of each part on which C(x) is watched"""
@@ -56,6 +57,7 @@ class Trainer:
     objective: Objective
     steps: int
     batch: int = 128
+    least_labeled: int = 1
     optimizer: SGD = field(default_factory=SGD)
     ramp: Ramp = field(default_factory=Ramp)
     augmentation: Data = field(default_factory=Data)
@@ -91,7 +93,9 @@ class Trainer:
             labeled=len(self.images.labeled),
             unlabeled=len(self.images.unlabeled),
             batch=self.batch,
+            least_labeled=self.least_labeled,
             seed=self.seed,
+            nearby=not isinstance(self.images.unlabeled, Tensor),
         )
         require_parts(self.batches, self.microbatch, self.processes)
         self.outer = Step(
@@ -123,10 +127,8 @@ class Trainer:
         )
         self.average = self.outer.average
         rng = generator(torch.device("cpu"), self.seed, "probe")
-        self.probe = [
-            torch.randperm(len(part), generator=rng)[:PROBE].to(self.device)
-            for part in (self.images.labeled, self.images.unlabeled)
-        ]
+        labeled, self.probe_labels, unlabeled = self.images.some_of_each(PROBE, rng)
+        self.probe = torch.cat([labeled, unlabeled])
         counts = self.images.labels.bincount()
         self.alarm = CollapseAlarm(largest_label_share=(counts.max() / counts.sum()).item())
 
@@ -164,18 +166,16 @@ class Trainer:
         standard, robust, steps = self.processes.sum_(self.outer.since_log.clone()).tolist()
         steps /= self.processes.count
         self.outer.since_log.zero_()
-        labeled, unlabeled = self.probe
-        pool = torch.cat([self.images.labeled[labeled], self.images.unlabeled[unlabeled]])
         with frozen(self.f):
-            predicted = self.f(as_float(pool)).argmax(1)
-        progress = (self.step - 0.5) / self.steps
+            predicted = self.f(as_float(self.probe)).argmax(1)
+        progress, labels = (self.step - 0.5) / self.steps, self.probe_labels
         return {
             "step": self.step,
             "rate": self.optimizer.rate(progress),
             "standard": standard / steps,
             "robust": robust / steps,
             "robust_weight": self.ramp(progress),
-            "labeled_accuracy": (predicted[: len(labeled)] == self.images.labels[labeled]).double().mean().item(),
+            "labeled_accuracy": (predicted[: len(labels)] == labels).double().mean().item(),
             "largest_class_share": (predicted.bincount().max() / len(predicted)).item(),
             "images_per_second": round(taken * self.batch / seconds, 1),
             "seconds": round(seconds, 3),
@@ -235,10 +235,8 @@ class Trainer:
         """Give f the weights to keep: the best on the validation part where there is one, else the last."""
         self.f.load_state_dict(self.selection.kept or self.result.state_dict())
         if self.averaging.decay and self.averaging.batchnorm == "estimated":
-            pool = torch.cat([self.images.labeled, self.images.unlabeled])
-            rng = generator(torch.device("cpu"), self.seed, "batchnorm")
-            rows = torch.randperm(len(pool), generator=rng)[: 16 * PROBE].to(self.device)
-            estimate_batchnorm(self.f, [as_float(pool[part]) for part in rows.split(PROBE)])
+            sample = self.images.some(16 * PROBE, generator(torch.device("cpu"), self.seed, "batchnorm"))
+            estimate_batchnorm(self.f, [as_float(part) for part in sample.split(PROBE)])
         self.f.eval()
         self.outer.recorded.forget()
 

@@ -200,6 +200,7 @@ def trainer_by(
         objective=recipe.objective,
         steps=recipe.steps,
         batch=recipe.batch,
+        least_labeled=recipe.least_labeled,
         optimizer=recipe.optimizer,
         ramp=recipe.ramp,
         augmentation=recipe.data,
@@ -222,8 +223,8 @@ def with_checksum(recipe: Recipe, images: Images) -> Recipe:
     wanted, found = recipe.data.sha256, images.checksum()
     if wanted not in (None, found):
         raise ValueError(
-            f"the recipe is for other images or labels of {recipe.data.name} (SHA-256 {wanted}, these have {found}): "
-            "restore the data, or set data.sha256 to null in the recipe"
+            f"the recipe is for other images or labels of {recipe.data.sources} (SHA-256 {wanted}, these have "
+            f"{found}): restore the data, or set data.sha256 to null in the recipe"
         )
     return replace(recipe, data=replace(recipe.data, sha256=found))
 
@@ -240,7 +241,7 @@ def trained_teacher(
     """The model that labels for this recipe: trained once, kept in the cache, shared by all runs it serves."""
     stage_one = Recipe(
         name=f"{recipe.data.name}-teacher",
-        data=replace(recipe.data, unlabeled=0, sha256=None),
+        data=replace(recipe.data, unlabeled=0, unlabeled_files=(), sha256=None),
         model=recipe.model,
         objective=Standard(),
         steps=recipe.teacher.steps,

@@ -1,7 +1,7 @@
 """`unperturbed train`."""
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +33,9 @@ class Train:
     """directory of the run; runs/RECIPE if not given"""
     data: Path | None = None
     """folder with the data set's files; else the environment variable UNPERTURBED_DATA, else a download"""
+    unlabeled: tuple[str, ...] = ()
+    """files of unlabeled images besides those of the data set, .npy or raw bytes, or folders of them: the same as
+    --data.unlabeled-files"""
     device: str = "auto"
     """auto, cpu, cuda or cuda:1"""
     together: bool = False
@@ -48,7 +51,9 @@ class Train:
 def train(arguments: list[str]) -> None:
     """Train by a recipe."""
     defaults, rest = recipes_named_first(arguments)
-    commands = [parse(Train, rest, default=Train(recipe=default), usage="train RECIPE") for default in defaults]
+    commands = [
+        with_files(parse(Train, rest, default=Train(recipe=default), usage="train RECIPE")) for default in defaults
+    ]
     command = commands[0]
     if command.dry_run:
         for each in commands:
@@ -80,6 +85,14 @@ def train(arguments: list[str]) -> None:
         )
     for out, recipe in runs.items() if processes.first else ():
         print(printable(f"trained {recipe.name} for {recipe.steps} steps; next: unperturbed evaluate {out}"))
+
+
+def with_files(command: Train) -> Train:
+    """The command with the files behind --unlabeled in its recipe, which is all that decides a run."""
+    if not command.unlabeled:
+        return command
+    data = replace(command.recipe.data, unlabeled_files=command.unlabeled)
+    return replace(command, recipe=replace(command.recipe, data=data))
 
 
 def directory_of(command: Train, *, several: bool) -> Path:

@@ -1,0 +1,52 @@
+"""How a batch is cut into parts: for several processes, and for a memory that does not hold all of it at once."""
+
+import torch
+from torch import Tensor
+
+from .data import ProportionalBatches
+from .objectives import Batch
+from .processes import Processes
+
+
+def cut(batch: Batch, count: int) -> list[Batch]:
+    """So many parts of the batch, of nearly one composition."""
+    pieces = list(
+        zip(batch.x.tensor_split(count), batch.y.tensor_split(count), cut_unlabeled(batch.u, count), strict=True)
+    )
+    if batch.opinion is None:
+        return [Batch(x, y, u) for x, y, u in pieces]
+    of_x, of_u = batch.opinion.split((len(batch.x), len(batch.u)))
+    opinions = zip(of_x.tensor_split(count), cut_unlabeled(of_u, count), strict=True)
+    return [Batch(x, y, u, torch.cat(opinion)) for (x, y, u), opinion in zip(pieces, opinions, strict=True)]
+
+
+def cut_unlabeled(u: Tensor, count: int) -> list[Tensor]:
+    """The unlabeled images of so many parts; the first pieces are the larger ones, and no part gets those of both."""
+    return list(reversed(u.tensor_split(count)))
+
+
+def part_count(batches: ProportionalBatches, microbatch: int | None, processes: Processes) -> int:
+    """The number of parts into which a batch is cut, the same for each process."""
+    own = -(-batches.batch // processes.count)
+    return processes.count * (1 if microbatch is None else -(-own // min(own, microbatch)))
+
+
+def fewest_labeled(batches: ProportionalBatches) -> int:
+    """The number of labeled images that every batch has."""
+    return min(batches.counts(position)[0] for position in range(batches.steps_per_epoch))
+
+
+def require_parts(batches: ProportionalBatches, microbatch: int | None, processes: Processes) -> None:
+    """Refuse parts so small that some would have no labeled image."""
+    labeled = fewest_labeled(batches)
+    if (parts := part_count(batches, microbatch, processes)) > labeled and processes.count > 1:
+        raise ValueError(
+            f"{processes.count} processes cut a batch of {batches.batch} into {parts} parts, each of which needs a "
+            f"labeled image, but a batch has only {labeled}: raise --least-labeled, --batch or --microbatch, or "
+            "start fewer processes"
+        )
+    if parts > labeled:
+        raise ValueError(
+            f"--microbatch {microbatch} cuts a batch of {batches.batch} into {parts} parts, each of which needs a "
+            f"labeled image, but a batch has only {labeled}: use at least {-(-batches.batch // labeled)}"
+        )

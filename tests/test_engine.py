@@ -535,7 +535,7 @@ def test_in_training_mode_the_statistics_of_the_network_move():
     assert_same_weights(f, twin)
 
 
-def test_queries_and_passes_of_training_are_compiled(monkeypatch):
+def test_judged_queries_and_passes_of_training_are_compiled_and_bare_answers_are_not(monkeypatch):
     queries: list[int] = []
 
     def compile_counting(function: Callable[..., object], **settings: object) -> Callable[..., object]:
@@ -548,7 +548,9 @@ def test_queries_and_passes_of_training_are_compiled(monkeypatch):
     assert queries == [3]
     with frozen(fast):
         assert fast(images(5)).shape == (5, 10)
-    assert queries == [3, 5]
+        assert queries == [3]
+        assert fast.judging(cross_entropy)(images(6), torch.arange(6)).shape == (6,)
+    assert queries == [3, 6, 6]
 
 
 @pytest.mark.parametrize(("side", "layout"), [(8, torch.contiguous_format), (16, torch.channels_last)], ids=str)

@@ -53,8 +53,10 @@ class Accelerated(nn.Module):
         self.copies: tuple[Constant, ...] = () if copy is None else (copy,)
         self.hasten = Hastener(engine, say=say)
         self.refreshing = tuple(self.hasten(each.refresh) for each in self.copies)
-        self.still = through(copy.module if copy else f, engine, layout)
-        self.moving, self.still_compiled = map(self.hasten, (through(f, engine, layout, trained=low), self.still))
+        # Arithmetic is entered outside of what is compiled: a compiler keeps nothing that enters it for the next run.
+        self.bare = through(copy.module if copy else f, layout)
+        self.still = engine.computing(self.bare)
+        self.moving = engine.computing(self.hasten(through(f, layout, trained=low)))
         self.merged = engine.compiled and can_be_merged(f)
         norms = (module for module in f.modules() if isinstance(module, nn.BatchNorm2d))
         self.counts = [norm.num_batches_tracked for norm in norms if norm.num_batches_tracked is not None]
@@ -87,7 +89,7 @@ class Accelerated(nn.Module):
             return self.moving(x)
         query = next((query for size, query in self.queries.items() if len(x) <= size), None)
         if query is None or not query.fits(x):
-            return self.still(x) if self.queries else self.still_compiled(x)
+            return self.still(x)
         try:
             return query(x)
         except RuntimeError as error:
@@ -108,12 +110,12 @@ class Accelerated(nn.Module):
     def judging(self, loss: PerImageLoss) -> Callable[[Tensor, Tensor], Tensor]:
         """(x', target) -> L(f(x'), target), compiled in one piece, while the weights stand still."""
         if loss not in self.judges:
-            still = self.still
+            bare = self.bare
 
             def judge(x: Tensor, target: Tensor) -> Tensor:
-                return loss(still(x), target)
+                return loss(bare(x), target)
 
-            self.judges[loss] = self.hasten(judge)
+            self.judges[loss] = self.engine.computing(self.hasten(judge))
         return self.judges[loss]
 
 
@@ -129,14 +131,11 @@ def answers_each_image_by_itself(f: nn.Module) -> bool:
     return all(module.running_mean is not None for module in f.modules() if isinstance(module, norms))
 
 
-def through(
-    network: nn.Module, engine: Engine, layout: torch.memory_format, *, trained: bool = False
-) -> Callable[..., Tensor]:
-    """The logits of a network in the arithmetic and the layout of the engine, in one pass or in several."""
+def through(network: nn.Module, layout: torch.memory_format, *, trained: bool = False) -> Callable[..., Tensor]:
+    """The logits of a network in the layout of the engine, in one pass or in several."""
 
     def answer(x: Tensor, passes: tuple[int, ...] = ()) -> Tensor:
         with (
-            engine.cast(x.device),
             NarrowConvolutions() if trained else nullcontext(),
             SeparateNorms(passes) if passes else nullcontext(),
         ):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from unperturbed import evaluation
-from unperturbed.attacks import compound, fgsm, grid, pgd, random
+from unperturbed.attacks import DDN, JSMA, AutoAttack, compound, fgsm, grid, pgd, random
 from unperturbed.neighborhoods import L2, Linf, Neighborhood, Spatial
 from unperturbed.report import loads
 from unperturbed.solvers import Grid, WorstOfK
@@ -616,3 +616,13 @@ def test_a_gpu_tries_more_points_of_a_search_at_once_and_fewer_of_large_images()
     assert [stage.at_once for stage in evaluation.roomy(both, small).solver.stages] == [8192] * 2
     assert evaluation.roomy(pgd(), small) == pgd()
     assert evaluation.roomy(flip, small) is flip
+
+
+def test_attacks_that_stop_at_the_boundary_are_not_searched_in_bfloat16():
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    for attack in (AutoAttack(), DDN(), JSMA()):
+        assert evaluation.precision_for(attack, "auto", gpu) == "tf32"
+        assert evaluation.precision_for(attack, "auto", cpu) == "auto"
+        assert evaluation.precision_for(attack, "bfloat16", gpu) == "bfloat16"
+    for attack in (pgd(), grid(), flip):
+        assert evaluation.precision_for(attack, "auto", gpu) == "auto"

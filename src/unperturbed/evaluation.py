@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Generator, Tensor, nn
 
-from .attacks import Attack, Bounded, MinimumNorm
+from .attacks import Attack, AutoAttack, Bounded, MinimumNorm
 from .engine import Accelerated, Engine, Precision, engine_for
 from .inputs import as_float, check_images, check_labels, output_classes
 from .objectives import frozen
@@ -69,8 +69,7 @@ def evaluate(
     check_images(as_float(images))
     classes = output_classes(f, as_float(images[:2]).to(where))
     check_labels(labels, len(images), classes)
-    engine = searching_engine(where, precision)
-    searched = f if engine.plain else on_engine(f, engine, as_float(images[:2]).to(where), batch)
+    defenders: dict[Precision, Defender] = {}
     with frozen(f), Engine().arithmetic():
         report = Report(
             labels=labels.cpu().long(),
@@ -84,24 +83,36 @@ def evaluate(
         if previous is not None and previous.subject == report.subject:
             report = replace(report, attacks=previous.attacks)
         for name, attack in attacks.items():
-            key = (name, settings_of(attack), engine.precision)
+            wanted = precision_for(attack, precision, where)
+            if wanted not in defenders:
+                defenders[wanted] = defended(f, wanted, as_float(images[:2]).to(where), batch)
+            key = (name, settings_of(attack), defenders[wanted].engine.precision)
             if any((done.name, done.settings, done.precision) == key for done in report.attacks):
                 continue
             result = run_attack(
-                Defender(f=f, searched=searched, engine=engine, device=where),
-                images,
-                report.clean,
-                name,
-                attack,
-                batch=batch,
-                seed=seed,
-                watcher=watcher,
+                defenders[wanted], images, report.clean, name, attack, batch=batch, seed=seed, watcher=watcher
             )
             others = tuple(done for done in report.attacks if done.name != name)
             report = replace(report, attacks=(*others, result))
             if save is not None and present().first:
                 save(report)
     return report
+
+
+def precision_for(attack: Attack, precision: Precision, device: torch.device) -> Precision:
+    """Where nothing else is asked for, TF32 for attacks that stop where f gives way, on a GPU.
+
+    Close to that boundary bfloat16 takes one side for the other; it is for attacks that go as far as they may.
+    """
+    stops = isinstance(attack, MinimumNorm | AutoAttack)
+    return "tf32" if precision == "auto" and device.type == "cuda" and stops else precision
+
+
+def defended(f: nn.Module, precision: Precision, images: Tensor, batch: int) -> "Defender":
+    """A classifier and the network that attacks see in its place, for images like these."""
+    engine = searching_engine(images.device, precision)
+    searched = f if engine.plain else on_engine(f, engine, images, batch)
+    return Defender(f=f, searched=searched, engine=engine, device=images.device)
 
 
 def searching_engine(device: torch.device, precision: Precision) -> Engine:

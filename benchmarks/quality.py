@@ -10,6 +10,7 @@ import json
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 import tyro
@@ -60,6 +61,15 @@ class Options:
     """words in the names of runs"""
     steps: int = RECIPE.steps
     """of training; fewer to try it out"""
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The table of docs/performance.md."""
+    lines = ["| run | clean | PGD-20 | images a second | seconds |", "|---|---:|---:|---:|---:|"]
+    for row in result["runs"]:
+        pace = f"{row['images_per_second']:,.0f} | {row['seconds']:.0f}"
+        lines.append(f"| {row['run']} | {row['clean']:.2f} | {row['pgd-20']:.2f} | {pace} |")
+    return "\n".join(lines)
 
 
 def main(options: Options) -> None:

@@ -39,7 +39,7 @@ from unperturbed.trainer import Trainer, run_together
 
 GPU = torch.device("cuda")
 RATE = 0.01
-PRODUCTS = ("xmma", "cutlass", "gemm", "nvjet", "convolve", "conv2d")
+PRODUCTS = ("xmma", "cutlass", "gemm", "nvjet", "convolve", "conv2d", "correlate")
 """words in the names of kernels that do convolutions and matrix products"""
 
 
@@ -344,7 +344,9 @@ def markdown(result: dict[str, Any]) -> str:
 def main(options: Options) -> None:
     """Measure, print a table and write JSON."""
     if options.start is not None:
-        _, first, replay = started(CASES[options.start])
+        run, first, replay = started(CASES[options.start])
+        if run.remarks:
+            raise RuntimeError(f"{options.start}: {run.remarks}")
         print(json.dumps([first, replay]))
         return
     peak = matmul_peak()

@@ -17,9 +17,11 @@ from unperturbed.averaging import Average
 from unperturbed.data import Data
 from unperturbed.datasets import load
 from unperturbed.engine import Accelerated, Engine, Hastener, Recorded, engine_for, fused, stateless
+from unperturbed.engine import constant as constant_room
 from unperturbed.engine import fusion as fusion_room
 from unperturbed.engine import recording as recording_room
-from unperturbed.engine.constant import CHANNELS, RECTIFIED, Constant, Merged, constant, linked, rewritten
+from unperturbed.engine.constant import CHANNELS, Constant, Merged, constant, linked, rewritten
+from unperturbed.engine.convolutions import CONVOLUTION, narrow
 from unperturbed.engine.network import SHAPES
 from unperturbed.engine.recording import CLOSE, WARM_UP, apart
 from unperturbed.images import Images, parts
@@ -228,7 +230,7 @@ def test_the_copy_has_the_answers_and_the_gradients_of_the_network(architecture,
     convolutions = [layer for layer in module.modules() if isinstance(layer, nn.Conv2d)]
     assert convolutions
     if for_tensor_cores:
-        assert all(layer.in_channels % CHANNELS == 0 for layer in convolutions)
+        assert all(layer.in_channels % CHANNELS == 0 or narrow(layer.weight) for layer in convolutions)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -336,12 +338,14 @@ def assert_rewritten_truly(f: nn.Module, *, norms: int, rectified: int | None = 
     with torch.no_grad():
         for weight in f.double().eval().parameters():
             weight.normal_(std=0.3, generator=rng)
-    for for_tensor_cores in (False, True):
-        module, merged = rewritten(f, for_tensor_cores=for_tensor_cores)
+    for for_tensor_cores, ours in ((False, False), (True, False), (True, True)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(constant_room, "narrow", lambda _, ours=ours: ours)
+            module, merged = rewritten(f, for_tensor_cores=for_tensor_cores)
         copy = linked(module, merged, f)
         assert count(module, nn.BatchNorm2d) == norms
-        whole = [node for node in module.graph.nodes if node.target is RECTIFIED]
-        if rectified is not None:
+        whole = [node for node in module.graph.nodes if node.target is CONVOLUTION]
+        if rectified is not None and not ours:
             assert len(whole) == (rectified if for_tensor_cores else 0)
         for seed in (1, 2):
             shaken(f, seed)
@@ -516,7 +520,7 @@ def test_in_training_mode_the_statistics_of_the_network_move():
     assert_same_weights(f, twin)
 
 
-def test_queries_are_compiled_and_training_passes_are_not(monkeypatch):
+def test_queries_and_passes_of_training_are_compiled(monkeypatch):
     queries: list[int] = []
 
     def compile_counting(function: Callable[..., object], **settings: object) -> Callable[..., object]:
@@ -526,10 +530,10 @@ def test_queries_are_compiled_and_training_passes_are_not(monkeypatch):
     with torch._dynamo.config.patch(recompile_limit=8):
         fast = fast_network(shaken(network()).train(), compiled=True)
     assert fast(images(3)).shape == (3, 10)
-    assert queries == []
+    assert queries == [3]
     with frozen(fast):
         assert fast(images(5)).shape == (5, 10)
-    assert queries == [5]
+    assert queries == [3, 5]
 
 
 @pytest.mark.parametrize(("side", "layout"), [(8, torch.contiguous_format), (16, torch.channels_last)], ids=str)
@@ -724,7 +728,7 @@ def test_a_fused_objective_has_the_same_terms_gradients_and_draws(name, compiled
     for plain, quick in zip(*found, strict=True):
         torch.testing.assert_close(quick, plain, rtol=1e-6, atol=1e-7)
     assert found[0][0].item() > 0
-    assert {"transform", "project", "direction"} <= {function.__name__ for function in compiled}
+    assert {"transform", "project", "direction", "step"} <= {function.__name__ for function in compiled}
 
 
 @pytest.mark.parametrize("accelerate", [False, True], ids=["a plain network", "a network that moves"])

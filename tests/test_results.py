@@ -68,20 +68,27 @@ def test_the_page_of_defenses_shows_what_was_measured(monkeypatch):
 
 def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    import attack_speed
     import cpu
+    import quality
     import training
 
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    whole, rectified, on_cpu = (
-        json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))
-        for name in ("training-speed", "training-speed-rectified", "cpu-speed")
-    )
-    assert training.markdown(whole) in page
-    assert training.markdown(rectified) in page
-    assert cpu.markdown(on_cpu) in page
-    assert f"reached {whole['matmul_peak_tflops']:.0f} TFLOP/s" in page
-    assert f"and {rectified['matmul_peak_tflops']:.0f} in the second" in page
-    assert f"side by side took {rectified['four_small_runs']['ratio']:.2f} times as long" in page
+    scripts = {"training-speed": training, "cpu-speed": cpu, "quality": quality, "attack-speed": attack_speed}
+    found = {name: json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8")) for name in scripts}
+    for name, script in scripts.items():
+        assert script.markdown(found[name]) in page
+    steps = found["training-speed"]
+    assert f"reached {steps['matmul_peak_tflops']:.0f} TFLOP/s" in page
+    assert f"side by side took {steps['four_small_runs']['ratio']:.2f} times as long" in page
+    cold, warm = (steps["start_up"][f"{state}, first step"] for state in ("cold", "warm"))
+    assert f"first step {cold:.1f} seconds after its start" in page
+    assert f"and {warm:.1f} in the next process" in page
+    for row in steps["rows"]:
+        peer = "the authors' loss" if "the authors' loss" in row["ratio"] else "the same algorithm, run plainly"
+        assert f"| {row['ratio'][peer]:.1f} |" in page.split("What these figures were to be")[1]
+    fast, plain = found["quality"]["runs"]
+    assert all(abs(fast[key] - plain[key]) <= 0.7 for key in ("clean", "pgd-20"))
 
 
 def test_the_page_of_reliability_shows_the_soak_as_it_was_run():

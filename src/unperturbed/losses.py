@@ -51,11 +51,11 @@ def margin(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def slope_of(total: Tensor, point: Tensor, *, again: bool = False) -> Tensor:
-    """The gradient of a number with respect to a point; `again` if another one is taken from the same graph."""
+    """The gradient of a number, or of the sum of several; `again` if another one is taken from the same graph."""
     if not total.requires_grad:
         raise ValueError(
             "the model passes no gradient from its answer to the image, which this search follows: "
             "search with WorstOfK or Grid, attack with pointwise or randadv, or remove what cuts the gradient off"
         )
-    (slope,) = torch.autograd.grad(total, point, retain_graph=again)
+    (slope,) = torch.autograd.grad(total, point, torch.ones_like(total), retain_graph=again)
     return slope

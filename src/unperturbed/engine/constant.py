@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 from torch.nn.utils import skip_init
 
-from .convolutions import RECTIFIED
+from .convolutions import CONVOLUTION, narrow
 
 Layer = TypeVar("Layer", bound=nn.Module)
 AGREEMENT = 1e-4
@@ -100,8 +100,10 @@ def rewritten(f: nn.Module, *, for_tensor_cores: bool) -> tuple[fx.GraphModule, 
         norm = called(f, behind, nn.BatchNorm2d) or called(f, behind, nn.SyncBatchNorm)
         if norm is not None and (norm.running_var is None or calls[behind.target] > 1):
             norm = None
-        extra = -int(convolution.in_channels) % CHANNELS if for_tensor_cores and convolution.groups == 1 else 0
-        if norm is None and not extra and not (for_tensor_cores and convolution.bias is not None):
+        ours = for_tensor_cores and narrow(convolution.weight)
+        fills = for_tensor_cores and convolution.groups == 1 and not ours
+        extra = -int(convolution.in_channels) % CHANNELS if fills else 0
+        if norm is None and not extra and not ours and not (for_tensor_cores and convolution.bias is not None):
             continue
         copy = widened(convolution, extra, bias=norm is not None or convolution.bias is not None)
         module.set_submodule(str(node.target), copy)
@@ -113,7 +115,7 @@ def rewritten(f: nn.Module, *, for_tensor_cores: bool) -> tuple[fx.GraphModule, 
             behind.replace_all_uses_with(node)
             module.graph.erase_node(behind)
         if for_tensor_cores:
-            rectify(module, node, copy)
+            absorb(module, node, copy)
     module.delete_all_unused_submodules()
     module.recompile()
     return module, tuple(merged)
@@ -125,27 +127,42 @@ def plain(convolution: nn.Conv2d) -> bool:
     return convolution.padding_mode == "zeros" and isinstance(convolution.weight, nn.Parameter) and not hooks
 
 
-def rectify(module: fx.GraphModule, node: fx.Node, convolution: nn.Conv2d) -> None:
-    """Let a convolution do the work of the ReLU behind it, and of a sum between the two."""
-    simple = convolution.groups == 1 and convolution.dilation == (1, 1) and not isinstance(convolution.padding, str)
-    if convolution.bias is None or not simple or len(node.users) != 1:
+def absorb(module: fx.GraphModule, node: fx.Node, convolution: nn.Conv2d) -> None:
+    """Let a convolution do the work of a sum behind it, and of a ReLU behind that, as far as its kernels can."""
+    stride, padding = set(convolution.stride), set(convolution.padding)
+    if convolution.groups != 1 or convolution.dilation != (1, 1) or len(stride) > 1 or len(padding) > 1:
         return
-    done, added = [node], None
-    if next(iter(node.users)).target is operator.add:
-        done.append(next(iter(node.users)))
-        added = next((part for part in done[-1].all_input_nodes if part is not node), None)
-    last = next(iter(done[-1].users)) if len(done[-1].users) == 1 else node
-    if called(module, last, nn.ReLU) is None or (len(done) == 2 and added is None):
+    if isinstance(convolution.padding, str):
+        return
+    done, added, leak = [node], None, 1.0
+    if (behind := only_user(node)) is not None and behind.target is operator.add:
+        added = next((part for part in behind.all_input_nodes if part is not node), None)
+        done += [behind] if added is not None else []
+    if (behind := only_user(done[-1])) is not None:
+        relu, leaky = called(module, behind, nn.ReLU), called(module, behind, nn.LeakyReLU)
+        if relu is not None or leaky is not None:
+            leak = 0.0 if leaky is None else float(leaky.negative_slope)
+            done.append(behind)
+    ours = narrow(convolution.weight)
+    if not ours and (leak != 0 or convolution.bias is None):
         return
     graph = module.graph
-    with graph.inserting_before(last):
-        weight, bias = (graph.get_attr(f"{node.target}.{name}") for name in ("weight", "bias"))
-        x, added = (part and graph.call_method("type_as", (part, weight)) for part in (node.args[0], added))
-        shape = (list(convolution.stride), list(convolution.padding))
-        whole = graph.call_function(RECTIFIED, (x, weight, bias, added, *shape))
-    last.replace_all_uses_with(whole)
-    for part in (last, *reversed(done)):
+    with graph.inserting_before(done[-1]):
+        weight = graph.get_attr(f"{node.target}.weight")
+        bias = None if convolution.bias is None else graph.get_attr(f"{node.target}.bias")
+        parts = [node.args[0], added]
+        if not ours:
+            parts = [part and graph.call_method("type_as", (part, weight)) for part in parts]
+        x, added = parts
+        whole = graph.call_function(CONVOLUTION, (x, weight, bias, added, leak, stride.pop(), padding.pop()))
+    done[-1].replace_all_uses_with(whole)
+    for part in reversed(done):
         graph.erase_node(part)
+
+
+def only_user(node: fx.Node) -> fx.Node | None:
+    """What uses a value, where one thing does."""
+    return next(iter(node.users)) if len(node.users) == 1 else None
 
 
 def padded(x: Tensor, extra: int) -> Tensor:

@@ -1,50 +1,157 @@
-"""Convolution, bias, a sum and ReLU as one operation, which costs a GPU no more than the convolution alone."""
+"""A convolution and what stands around it as one operation, which costs a GPU no more than the convolution alone."""
 
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+FEW = 64
+"""channels and filters up to which kernels of our own do no worse than those of libraries"""
+LITTLE = 1 << 15
+"""pixels up to which that holds for the gradient of weights; beyond, for half as many channels and for images"""
+MANY = 1 << 31
+"""elements that they cannot count"""
 
 
-@torch.library.custom_op("unperturbed::rectified_convolution", mutates_args=())
-def rectified_convolution(
-    x: Tensor, weight: Tensor, bias: Tensor, added: Tensor | None, stride: list[int], padding: list[int]
+def narrow(weight: Tensor) -> bool:
+    """Whether a convolution with these weights has so few channels that kernels of our own do it on a GPU."""
+    filters, channels, height, width = weight.shape
+    return height == width and max(filters, channels) <= FEW
+
+
+def ours(x: Tensor, weight: Tensor) -> bool:
+    """Whether a kernel of our own takes this convolution."""
+    few = x.is_cuda and weight.dtype == torch.bfloat16 and narrow(weight) and find_spec("triton") is not None
+    return few and len(x) * max(x.shape[1], len(weight)) * (x.shape[2] + 8) * (x.shape[3] + 8) < MANY
+
+
+@torch.library.custom_op("unperturbed::convolution", mutates_args=())
+def convolution(
+    x: Tensor, weight: Tensor, bias: Tensor | None, added: Tensor | None, leak: float, stride: int, padding: int
 ) -> Tensor:
-    """max(0, weight * x + bias + added)."""
-    if not x.is_cuda:
-        plain = F.conv2d(x, weight, bias, stride, padding)
-        return (plain if added is None else plain + added).relu()
-    if added is None:
-        return torch.cudnn_convolution_relu(x, weight, bias, stride, padding, [1, 1], 1)
-    return torch.cudnn_convolution_add_relu(x, weight, added, 1.0, bias, stride, padding, [1, 1], 1)
+    """Z = weight * x + bias + added where that is positive, and leak z elsewhere; channels last."""
+    if added is not None:
+        shape = (len(x), len(weight), *(reach(side, weight, stride, padding) for side in x.shape[-2:]))
+        added = added.broadcast_to(shape).contiguous(memory_format=torch.channels_last)
+    if ours(x, weight):
+        from . import kernels
+
+        return kernels.convolved(x, weight, bias, added, leak, stride, padding)
+    if x.is_cuda and leak == 0 and bias is not None:
+        steps = ([stride] * 2, [padding] * 2, [1, 1], 1)
+        if added is None:
+            return torch.cudnn_convolution_relu(x, weight, bias, *steps)
+        return torch.cudnn_convolution_add_relu(x, weight, added, 1.0, bias, *steps)
+    z = F.conv2d(x.to(weight.dtype), weight, bias, stride, padding)
+    z = z if added is None else z + added.to(z.dtype)
+    return (z if leak == 1 else F.leaky_relu(z, leak)).contiguous(memory_format=torch.channels_last)
 
 
-@rectified_convolution.register_fake
-def shaped(
-    x: Tensor, weight: Tensor, bias: Tensor, _: Tensor | None, stride: list[int], padding: list[int]
+@convolution.register_fake
+def _(x: Tensor, weight: Tensor, _bias: object, _added: object, _leak: float, stride: int, padding: int) -> Tensor:
+    sides = (reach(side, weight, stride, padding) for side in x.shape[-2:])
+    y = weight.new_empty((x.shape[0], weight.shape[0], *sides))
+    return y.contiguous(memory_format=torch.channels_last)
+
+
+def reach(side: int, weight: Tensor, stride: int, padding: int) -> int:
+    """Rows or columns of what a convolution makes of so many."""
+    return (side + 2 * padding - weight.shape[-1]) // stride + 1
+
+
+@torch.library.custom_op("unperturbed::slopes_of_images", mutates_args=())
+def slopes_of_images(slopes: Tensor, weight: Tensor, x: Tensor, stride: int, padding: int) -> Tensor:
+    """The gradient of a convolution with respect to its images."""
+    slopes = slopes.contiguous(memory_format=torch.channels_last)
+    if ours(x, weight) and stride == 1:
+        from . import kernels
+
+        return kernels.slopes_of_images(slopes, weight, x, padding)
+    return library_slopes(slopes, weight, x, stride, padding, of_images=True)
+
+
+@slopes_of_images.register_fake
+def _(_slopes: object, _weight: object, x: Tensor, _stride: int, _padding: int) -> Tensor:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("unperturbed::slopes_of_weights", mutates_args=())
+def slopes_of_weights(slopes: Tensor, weight: Tensor, x: Tensor, stride: int, padding: int) -> Tensor:
+    """The gradient of a convolution with respect to its weights."""
+    slopes = slopes.contiguous(memory_format=torch.channels_last)
+    fewer = x.shape[1] <= 4 or max(x.shape[1], len(weight)) <= FEW // 2
+    if ours(x, weight) and (fewer or slopes.numel() // len(weight) <= LITTLE):
+        from . import kernels
+
+        return kernels.slopes_of_weights(slopes, weight, x, stride, padding)
+    return library_slopes(slopes, weight, x, stride, padding, of_images=False)
+
+
+@slopes_of_weights.register_fake
+def _(_slopes: object, weight: Tensor, _x: object, _stride: int, _padding: int) -> Tensor:
+    return torch.empty_like(weight).contiguous(memory_format=torch.channels_last)
+
+
+def library_slopes(
+    slopes: Tensor, weight: Tensor, x: Tensor, stride: int, padding: int, *, of_images: bool
 ) -> Tensor:
-    """What a compiler needs to know of the result: its shape, type and layout."""
-    return F.conv2d(x, weight, bias, stride, padding)
+    """One of the two gradients of a convolution, as the library computes it."""
+    wanted = [of_images, not of_images, False]
+    steps = ([stride] * 2, [padding] * 2, [1, 1], False, [0, 0], 1)
+    found = torch.ops.aten.convolution_backward(slopes, x.to(weight.dtype), weight, None, *steps, wanted)
+    like, slope = (x, found[0]) if of_images else (weight, found[1])
+    layout = torch.preserve_format if of_images else torch.channels_last
+    return torch.empty_like(like, memory_format=layout).copy_(slope)
 
 
 def remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     """Keep what the gradient needs."""
-    x, weight, _, added, ctx.stride, ctx.padding = inputs
-    ctx.adds = added is not None
-    ctx.save_for_backward(x, weight, output)
+    x, weight, _, added, ctx.leak, ctx.stride, ctx.padding = inputs
+    ctx.shape = None if added is None else added.shape
+    ctx.save_for_backward(x, weight, *([] if ctx.leak == 1 else [output]))
 
 
-def gradient(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-    """Slopes with respect to x and to the added image; weights stand still."""
-    x, weight, output = ctx.saved_tensors
-    passed = torch.where(output > 0, slope, torch.zeros_like(slope))
-    to_x: Tensor = torch.ops.aten.convolution_backward(
-        passed, x, weight, None, ctx.stride, ctx.padding, [1, 1], False, [0, 0], 1, [True, False, False]
-    )[0]
-    return to_x, None, None, passed if ctx.adds else None, None, None
+def gradient(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
+    """Slopes with respect to all that may have any."""
+    x, weight, *outputs = ctx.saved_tensors
+    of_x, of_weight, of_bias, of_added, *_ = ctx.needs_input_grad
+    for output in outputs:
+        slopes = torch.where(output > 0, slopes, ctx.leak * slopes)
+    return (
+        SLOPES_OF_IMAGES(slopes, weight, x, ctx.stride, ctx.padding) if of_x else None,
+        SLOPES_OF_WEIGHTS(slopes, weight, x, ctx.stride, ctx.padding) if of_weight else None,
+        slopes.sum((0, 2, 3)) if of_bias else None,
+        slopes.sum_to_size(ctx.shape) if of_added else None,
+        *(None, None, None),
+    )
 
 
-rectified_convolution.register_autograd(gradient, setup_context=remember)
-RECTIFIED = torch.ops.unperturbed.rectified_convolution.default
-"""the same as an operation that graphs can hold"""
+convolution.register_autograd(gradient, setup_context=remember)
+CONVOLUTION = torch.ops.unperturbed.convolution.default
+SLOPES_OF_IMAGES = torch.ops.unperturbed.slopes_of_images.default
+SLOPES_OF_WEIGHTS = torch.ops.unperturbed.slopes_of_weights.default
+"""the same as operations that graphs can hold"""
+
+
+class NarrowConvolutions(TorchFunctionMode):
+    """While this lasts, convolutions with few channels are done by kernels of our own, in bfloat16."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.conv2d and not kwargs and len(args) == 7:
+            x, weight, bias, *steps = args
+            if x.dim() == 4 and narrow(weight) and (simple := simply(*steps)):
+                # Images may stay as they are; what a layer before left is bfloat16 already.
+                z = CONVOLUTION(x, weight.to(torch.bfloat16), None, None, 1.0, *simple)
+                return z if bias is None else z + bias.to(torch.bfloat16).view(-1, 1, 1)
+        return func(*args, **(kwargs or {}))
+
+
+def simply(stride: Any, padding: Any, dilation: Any, groups: int) -> tuple[int, int] | None:
+    """Stride and padding of a convolution that one of our kernels can do; none where it cannot."""
+    one = all(isinstance(pair, tuple) and len(set(pair)) == 1 for pair in (stride, padding, dilation))
+    if not one or groups != 1 or set(dilation) != {1}:
+        return None
+    return int(stride[0]), int(padding[0])

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 from ..losses import Against, Loss
 from ..neighborhoods import Box, Neighborhood
 from ..objectives import Objective, with_solvers
-from ..solvers import Solver
+from ..solvers import Solver, climbed
 from .network import Accelerated, Hastener
 
 PACKAGE = __name__.split(".")[0]
@@ -42,10 +42,13 @@ class Mapped:
     """A neighborhood whose maps are one kernel each."""
 
     def __init__(self, around: Neighborhood, hasten: Hastener) -> None:
+        def step(x: Tensor, theta: Tensor, gradient: Tensor, length: float) -> Tensor:
+            return climbed(around, x, theta, gradient, length)
+
         self.identity, self.sample, self.distance = around.identity, around.sample, around.distance
         self.scaled, self.contains = around.scaled, around.contains
-        self.transform, self.project, self.direction = map(
-            hasten, (around.transform, around.project, around.direction)
+        self.transform, self.project, self.direction, self.climbed = map(
+            hasten, (around.transform, around.project, around.direction, step)
         )
         self.grid = around.grid if isinstance(around, Box) else None
 

@@ -1,6 +1,7 @@
 """A network on its engine."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from ..losses import PerImageLoss
 from .arithmetic import Engine
 from .constant import Constant, constant, lay_out
+from .convolutions import NarrowConvolutions
 
 Say = Callable[[str], None]
 TINY = 256
@@ -49,10 +51,8 @@ class Accelerated(nn.Module):
         self.copies: tuple[Constant, ...] = () if copy is None else (copy,)
         self.hasten = Hastener(engine, say=say)
         self.refreshing = tuple(self.hasten(each.refresh) for each in self.copies)
-        self.moving = through(f, engine, layout)
         self.still = through(copy.module if copy else f, engine, layout)
-        # Passes of training are few beside those of a search, and compiling takes them longer than all the rest.
-        self.still_compiled = self.hasten(self.still)
+        self.moving, self.still_compiled = map(self.hasten, (through(f, engine, layout, trained=low), self.still))
         self.judges: dict[PerImageLoss, Callable[[Tensor, Tensor], Tensor]] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -109,11 +109,13 @@ def answers_each_image_by_itself(f: nn.Module) -> bool:
     return all(module.running_mean is not None for module in f.modules() if isinstance(module, norms))
 
 
-def through(network: nn.Module, engine: Engine, layout: torch.memory_format) -> Callable[[Tensor], Tensor]:
+def through(
+    network: nn.Module, engine: Engine, layout: torch.memory_format, *, trained: bool = False
+) -> Callable[[Tensor], Tensor]:
     """The logits of a network in the arithmetic and the layout of the engine."""
 
     def answer(x: Tensor) -> Tensor:
-        with engine.cast(x.device):
+        with engine.cast(x.device), NarrowConvolutions() if trained else nullcontext():
             logits: Tensor = network(x.contiguous(memory_format=layout))
         return logits.to(x.dtype)
 

@@ -7,7 +7,7 @@ The budget lies on theta, so a rotation by 30 degrees and a ball in pixel space 
 
 from .appearance import Blur, Color
 from .composed import Composed
-from .definition import TOLERANCE, Box, Neighborhood, box_grid, relative, require_radius
+from .definition import TOLERANCE, Box, Climber, Neighborhood, box_grid, relative, require_radius
 from .pixels import L0, L1, L2, Linf, changed_pixels, norm
 from .warps import Affine, Spatial
 
@@ -19,6 +19,7 @@ __all__ = [
     "Affine",
     "Blur",
     "Box",
+    "Climber",
     "Color",
     "Composed",
     "Linf",

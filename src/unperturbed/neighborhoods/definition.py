@@ -56,6 +56,15 @@ class Box(Neighborhood, Protocol):
         ...
 
 
+@runtime_checkable
+class Climber(Neighborhood, Protocol):
+    """A neighborhood that takes a whole step of an ascent by itself."""
+
+    def climbed(self, x: Tensor, theta: Tensor, gradient: Tensor, length: float) -> Tensor:
+        """The projection of theta + length direction(gradient)."""
+        ...
+
+
 def beside(x: Tensor, *numbers: float) -> Tensor:
     """These numbers as a vector where x is and of its type, made there: a copy from the host would wait for it."""
     return torch.cat([x.new_full((1,), number) for number in numbers])

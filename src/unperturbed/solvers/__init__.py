@@ -3,7 +3,7 @@
 A solver never sees a model or a label. It sees `loss`, which maps perturbed images to one number each, and x.
 """
 
-from .ascent import FGSM, NFGSM, PGD, MomentumPGD, PowerIteration
+from .ascent import FGSM, NFGSM, PGD, MomentumPGD, PowerIteration, climbed
 from .compound import Sequential, Strongest
 from .definition import Solver, require_count, require_positive
 from .search import Grid, WorstOfK
@@ -19,6 +19,7 @@ __all__ = [
     "Solver",
     "Strongest",
     "WorstOfK",
+    "climbed",
     "require_count",
     "require_positive",
 ]

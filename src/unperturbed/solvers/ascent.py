@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor
 
 from ..losses import Loss, slope_of
-from ..neighborhoods import L2, Linf, Neighborhood, require_radius
+from ..neighborhoods import L2, Climber, Linf, Neighborhood, require_radius
 from .definition import greater, require_count, require_positive
 
 Start = Literal["identity", "normal", "uniform"]
@@ -40,7 +40,7 @@ class PGD:
             value, gradient = ascent(loss, self.around, x, theta)
             if self.keep == "best":
                 best, best_loss = greater(value, theta, best_loss, best)
-            theta = self.around.project(x, theta + self.step_size * self.around.direction(gradient))
+            theta = climbed(self.around, x, theta, gradient, self.step_size)
         if self.keep == "best":
             with torch.no_grad():
                 theta, _ = greater(loss(self.around.transform(x, theta)), theta, best_loss, best)
@@ -74,7 +74,7 @@ class MomentumPGD:
             size = gradient.flatten(1).abs().sum(1).view(-1, *[1] * (theta.dim() - 1))
             # Where the gradient vanishes, 0 / 0 would poison the momentum for good; it only decays instead.
             momentum = self.decay * momentum + gradient / size.masked_fill(size == 0, 1)
-            theta = self.around.project(x, theta + self.step_size * self.around.direction(momentum))
+            theta = climbed(self.around, x, theta, momentum, self.step_size)
         return self.around.transform(x, theta).detach()
 
 
@@ -145,6 +145,13 @@ class PowerIteration:
         return self.around.transform(x, self.around.project(x, long_step(self.around, x, slope, 1.0))).detach()
 
 
+def climbed(around: Neighborhood, x: Tensor, theta: Tensor, gradient: Tensor, length: float) -> Tensor:
+    """Where a step of that length up the gradient leads, back in the neighborhood."""
+    if isinstance(around, Climber):
+        return around.climbed(x, theta, gradient, length)
+    return around.project(x, theta + length * around.direction(gradient))
+
+
 def long_step(around: Neighborhood, x: Tensor, gradient: Tensor, length: float) -> Tensor:
     """The steepest step of that length, in units of the radius."""
     direction = around.direction(gradient)
@@ -167,5 +174,5 @@ def ascent(loss: Loss, around: Neighborhood, x: Tensor, theta: Tensor) -> tuple[
     with torch.enable_grad():
         theta = theta.detach().requires_grad_()
         value = loss(around.transform(x, theta))
-        gradient = slope_of(value.sum(), theta)
+        gradient = slope_of(value, theta)
     return value.detach(), gradient

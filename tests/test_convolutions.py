@@ -1,0 +1,115 @@
+"""Convolutions as one operation have the values and the gradients of their parts; so do the kernels of our own."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unperturbed.engine.convolutions import CONVOLUTION, NarrowConvolutions, narrow
+from unperturbed.models import ResNet
+
+HERE = Path(__file__)
+
+
+def drawn(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    numbers = torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+    return numbers.contiguous(memory_format=torch.channels_last) if len(shape) == 4 else numbers
+
+
+@pytest.mark.parametrize("leak", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(
+    "shape", [(5, 7, 4, 4), (1, 7, 1, 1), (), None], ids=["images", "channels", "number", "none"]
+)
+def test_one_operation_has_the_values_and_the_slopes_of_its_parts(shape, stride, leak):
+    x, weight, bias = drawn(5, 3, 4 * stride, 4 * stride), drawn(7, 3, 3, 3, seed=1), drawn(7, seed=2)
+    added = None if shape is None else drawn(*shape, seed=3)
+    given = [part.requires_grad_() for part in (x, weight, bias, added) if part is not None]
+    whole = CONVOLUTION(x, weight, bias, added, leak, stride, 1)
+    parts = F.conv2d(x, weight, bias, stride, 1)
+    parts = F.leaky_relu(parts if added is None else parts + added, leak)
+    torch.testing.assert_close(whole, parts)
+    assert whole.is_contiguous(memory_format=torch.channels_last)
+    slopes = drawn(*parts.shape, seed=4)
+    mine, its = (torch.autograd.grad(y, given, slopes) for y in (whole, parts))
+    torch.testing.assert_close(mine, its)
+
+
+@pytest.mark.parametrize("added", [True, False])
+def test_one_operation_is_what_compilers_are_told(added):
+    images = drawn(2, 3, 6, 6).requires_grad_()
+    rest = drawn(4, 3, 3, 3), None, drawn(2, 4, 3, 3) if added else None
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_static")
+    torch.library.opcheck(CONVOLUTION, (images, *rest, 0.1, 2, 1), test_utils=tests)
+
+
+def test_narrow_convolutions_train_as_others_do(monkeypatch):
+    """In the arithmetic of autocast, up to its rounding; convolutions of other kinds are left alone."""
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        f = nn.Sequential(
+            *(nn.Conv2d(3, 6, 3, padding="same"), nn.Conv2d(6, 6, 3, groups=2), nn.Conv2d(6, 3, 3, dilation=2)),
+            *(nn.Conv2d(3, 80, (1, 3)), nn.Conv2d(80, 3, 1), ResNet(units=1)((3, 24, 24), 4)),
+        )
+    x = drawn(6, 3, 32, 32, dtype=torch.float32)
+    seen: list[tuple[int, ...]] = []
+    plain = torch.ops.unperturbed.convolution.default
+
+    def counting(x: Tensor, weight: Tensor, *rest: object) -> Tensor:
+        seen.append(tuple(weight.shape))
+        return plain(x, weight, *rest)
+
+    monkeypatch.setattr("unperturbed.engine.convolutions.CONVOLUTION", counting)
+    slopes: dict[str, Tensor] = {}
+    for name in ("float32", "bfloat16", "narrow"):
+        f.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=name != "float32"):
+            if name == "narrow":
+                with NarrowConvolutions():
+                    y = f(x)
+            else:
+                y = f(x)
+        assert name == "narrow" or not seen
+        y.float().square().sum().backward()
+        slopes[name] = torch.cat([weight.grad.flatten() for weight in f.parameters()])
+    assert len(seen) == 7
+    assert all(narrow(torch.empty(shape)) for shape in seen)
+    apart = {name: (slope - slopes["float32"]).norm() / slopes["float32"].norm() for name, slope in slopes.items()}
+    assert 0 < apart["narrow"] <= 1.5 * apart["bfloat16"]
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs triton, which interprets its kernels on a CPU")
+def test_kernels_of_our_own_have_the_values_and_the_slopes_of_the_convolution():
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    subprocess.run([sys.executable, str(HERE)], env=environment, check=True)
+
+
+def compare_kernels() -> None:
+    """Kernels in an interpreter against the convolution of the library, in float32."""
+    from unperturbed.engine import kernels
+
+    cases = [(1, 5, 9, 3, 1, 0), (3, 16, 8, 3, 1, 1), (16, 16, 8, 3, 1, 1), (16, 32, 8, 3, 2, 1)]
+    for channels, filters, side, size, stride, padding in [*cases, (24, 20, 7, 1, 1, 0), (32, 3, 5, 5, 1, 2)]:
+        x, weight = drawn(3, channels, side, side).float(), drawn(filters, channels, size, size, seed=1).float()
+        x, weight = (part.contiguous(memory_format=torch.channels_last).requires_grad_() for part in (x, weight))
+        bias, plain = drawn(filters, seed=2).float(), F.conv2d(x, weight, None, stride, padding)
+        added, slopes = (drawn(*plain.shape, seed=seed).float() for seed in (3, 4))
+        found = [kernels.convolved(x.detach(), weight.detach(), bias, added, 0.1, stride, padding)]
+        wanted = [F.leaky_relu(plain + bias.view(-1, 1, 1) + added, 0.1)]
+        of_x, of_weight = torch.autograd.grad(plain, (x, weight), slopes)
+        if stride == 1:
+            found.append(kernels.slopes_of_images(slopes, weight.detach(), x.detach(), padding))
+            wanted.append(of_x)
+        found.append(kernels.slopes_of_weights(slopes, weight.detach(), x.detach(), stride, padding))
+        torch.testing.assert_close(found, [*wanted, of_weight], rtol=1e-4, atol=1e-4)
+
+
+if __name__ == "__main__":
+    compare_kernels()

@@ -124,10 +124,12 @@ def test_the_version_is_that_of_the_package(capsys):
         (["train"], ["--out", "--steps", "--objective.weight", "lambda, the price of robust risk", "--dry-run"]),
         (["train", "mnist-spatial-srt"], ["--objective.solver.around.rotation", "largest rotation in degrees"]),
         (["evaluate"], ["--attacks", "--budget.eps", "--json", "names separated by commas"]),
+        (["surface"], ["--around", "--scenario", "number of the test image, from 0"]),
+        (["curve"], ["--fractions", "--show", "--budget.eps", "panels side by side"]),
         (["list"], ["--json"]),
         (["demo"], ["--out", "--seed"]),
     ],
-    ids=["train", "train a recipe", "evaluate", "list", "demo"],
+    ids=["train", "train a recipe", "evaluate", "surface", "curve", "list", "demo"],
 )
 def test_each_command_has_help_made_of_its_fields(words, expected, capsys):
     with pytest.raises(SystemExit) as stop:

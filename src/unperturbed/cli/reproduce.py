@@ -159,12 +159,12 @@ def plan_text(command: Reproduce, runs: list[PlannedRun], out: Path) -> str:
             watcher=watcher,
             without=left_for_later(command),
         )
-        states = {run.name: state_of(run, out, looking.complete(run)) for run in runs}
+        states = {run.name: "done" if looking.complete(run) else state_of(run, out) for run in runs}
     rows: list[tuple[str, ...]] = []
     left = 0.0
     for run in runs:
-        minutes, state = expected(run), states[run.name]
-        left += {"done": 0.0, "trained": minutes.attacks}.get(state, minutes.minutes)
+        minutes, state = expected(run, left_for_later(command)), states[run.name]
+        left += {"done": 0.0, "diverged": 0.0, "trained": minutes.attacks}.get(state, minutes.minutes)
         recipe = run.recipe
         rows.append(
             (

@@ -12,6 +12,16 @@ from .measured import Measured, concerned, of_edition
 from .scales import NETWORKS, SCALES, Network, Scale
 
 NOTHING = "–"
+HEADLINE = (
+    ("SRT, CIFAR-10, pixel-wise", "cifar10-pixel-srt", "Table 4", ("clean", "pgd", "autoattack")),
+    ("SRT, CIFAR-10, spatial", "cifar10-spatial-srt", "Table 3", ("clean", "gridadv")),
+    ("SRT, MNIST, pixel-wise", "mnist-pixel-srt", "Table 4", ("clean", "pgd", "autoattack")),
+    ("SRT, MNIST, spatial", "mnist-spatial-srt", "Table 3", ("clean", "gridadv")),
+    ("SRT++, CIFAR-10, pixel-wise", "cifar10-pixel-srt-plusplus-selected", "", ("clean", "pgd", "autoattack")),
+    ("SRT++, CIFAR-10, spatial", "cifar10-spatial-srt-plusplus-selected", "", ("clean", "gridadv")),
+    ("SRT++, MNIST, pixel-wise", "mnist-pixel-srt-plusplus-selected", "", ("clean", "pgd", "autoattack")),
+)
+"""what a reader wants to know first: rows of the headline table, where the paper prints them, and their columns"""
 VERDICTS = {"pass": "**pass**", "fail": "**fail**", "undecided": "not decided"}
 
 
@@ -135,3 +145,25 @@ def experiment_text(experiment: Experiment, evidence: Sequence[Evidence], level:
         parts.append("\n".join(statement_lines(experiment, Measured(()))))
     parts.extend(f"What differs: {remark}." for remark in experiment.remarks)
     return "\n\n".join(parts)
+
+
+def headline(evidence: Sequence[Evidence]) -> str:
+    """The headline table: the paper's numbers and ours, for each edition of which there are any."""
+    columns = ("clean", "pgd", "gridadv", "autoattack")
+    rows: list[list[str]] = []
+    for words, trial, place, wanted in HEADLINE:
+        theirs = printed(place, trial) if place else {}
+        if theirs:
+            cells = [f"{theirs[column]:.2f}" if column in wanted and column in theirs else "" for column in columns]
+            rows.append([words, "the paper", *cells])
+        for edition in editions(evidence):
+            found = Measured(edition.evidence)
+            if not any(
+                each.name == trial and (edition.network == "own" or concerned(each)) for each in found.evidence
+            ):
+                continue
+            figures = {column: found.figure(Cell(trial, column)) for column in wanted}
+            cells = [("" if column not in wanted else str(figures[column] or NOTHING)) for column in columns]
+            network = "" if edition.network == "own" else ", ResNet-18"
+            rows.append([words, f"ours, {edition.scale} schedule{network}", *cells])
+    return aligned(("accuracy in %", "whose", *(column_words(column, 1.0) for column in columns)), rows)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from ..recipe import Recipe
 from ..recipes import named
 from .definition import Cell, Experiment, Statement, Table, Trial, table_of
 from .statements import Comparison, above, growing
@@ -41,8 +42,10 @@ def over_amounts(data: str, scenario: str) -> tuple[Trial, ...]:
     recipe, attack = named(f"{data}-{scenario}-srt"), ATTACKS[scenario]
     some = (
         Trial(
-            recipe=replace(recipe, data=replace(recipe.data, unlabeled=amount)),
-            variant=f"-unlabeled-{amount}",
+            recipe=recipe_without(recipe)
+            if (scenario, amount) == ("spatial", 0)
+            else replace(recipe, data=replace(recipe.data, unlabeled=amount)),
+            variant="" if (scenario, amount) == ("spatial", 0) else f"-unlabeled-{amount}",
             attacks=(attack,),
             label=f"SRT, {amount:,} unlabeled",
         )
@@ -50,6 +53,11 @@ def over_amounts(data: str, scenario: str) -> tuple[Trial, ...]:
     )
     every = 40_000 if data == "cifar10" else 50_000
     return (*some, Trial(recipe=recipe, attacks=(attack,), label=f"SRT, {every:,} unlabeled"))
+
+
+def recipe_without(recipe: Recipe) -> Recipe:
+    """RT at lambda 0.2 of Tables 1 and 5: spatial SRT without unlabeled images, in as many steps."""
+    return named(recipe.name.replace("-srt", "-rt-lambda-0.2"))
 
 
 def with_all_labels(data: str, scenario: str) -> Trial:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Literal
 
 from ..models import DigitsCNN, ResNet, ResNet18, SmallCNN, WideResNet
 from ..printing import quoted
@@ -11,7 +12,7 @@ from ..recipe import Recipe
 from ..recipes import named
 from .catalog import experiments
 from .definition import Experiment, Trial, merged
-from .evidence import directory_name
+from .evidence import directory_name, read_notes
 from .passes import passes_of_attack, passes_of_image
 from .scales import Network, Scale, scaled, substituted
 
@@ -90,18 +91,12 @@ def planned(
 
 
 def groups(runs: Sequence[PlannedRun], at_once: int) -> list[list[PlannedRun]]:
-    """The runs in their order, those that may share a device side by side."""
-    found: list[list[PlannedRun]] = []
-    waiting: list[PlannedRun] = []
-    for run in runs:
-        if run.alone or at_once == 1:
-            found.append([run])
-            continue
-        waiting.append(run)
-        if len(waiting) == at_once:
-            found.append(waiting)
-            waiting = []
-    return [*found, waiting] if waiting else found
+    """The runs in their order, or first those that may share a device, side by side with others about as long."""
+    if at_once == 1:
+        return [[run] for run in runs]
+    sharing = sorted((run for run in runs if not run.alone), key=lambda run: expected(run).training)
+    side_by_side = [sharing[start : start + at_once] for start in range(0, len(sharing), at_once)]
+    return side_by_side + [[run] for run in runs if run.alone]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +112,23 @@ class Expected:
         return self.training + self.attacks
 
 
-def expected(run: PlannedRun) -> Expected:
-    """How long a run takes from its first step to its last attack, on the basis that BASIS states."""
+def expected(run: PlannedRun, without: tuple[str, ...] = ()) -> Expected:
+    """How long a run takes from its first step to its last attack, on the basis that BASIS states.
+
+    Attacks that are left for later do not count.
+    """
     if run.scale == "smoke":
         return Expected(SMOKE_SECONDS / 120, SMOKE_SECONDS / 120)
     recipe = run.recipe
     seconds = START_UP + training_seconds(recipe) * (1.0 if run.alone else FOUR_TAKE / SIDE_BY_SIDE)
     if recipe.labeler == "teacher":
         seconds += recipe.teacher.steps * max(LEAST_SECONDS_A_STEP, 3 * recipe.batch / passes_a_second(recipe))
-    attacks = dict(run.trial.attacks_at(run.scale))
-    per_image = sum(passes_of_attack(attack, SHAPES[recipe.data.name]) for attack in attacks.values())
-    swept = run.trial.swept_at(run.scale, 1.0).values()
-    others = sum(1 for fraction in run.trial.fractions if fraction != 1)
-    per_image += others * sum(passes_of_attack(attack, SHAPES[recipe.data.name]) for attack in swept)
+    fractions = sum(1 for fraction in run.trial.fractions if fraction != 1)
+    per_image = sum(
+        passes_of_attack(attack, SHAPES[recipe.data.name]) * (1 + fractions * (name in run.trial.swept))
+        for name, attack in run.trial.attacks_at(run.scale).items()
+        if name not in without
+    )
     return Expected(seconds / 60, TEST_IMAGES * per_image / passes_a_second(recipe) / 60)
 
 
@@ -165,11 +164,11 @@ def shared(runs: Sequence[PlannedRun], share: str) -> list[PlannedRun]:
     return [run for run in runs if int(count) == 1 or run.name in mine]
 
 
-def state_of(run: PlannedRun, out: Path, complete: bool) -> str:
-    """What is there of a run, in words."""
+def state_of(run: PlannedRun, out: Path) -> Literal["trained", "diverged", "begun", "missing"]:
+    """How far the training of a run has got."""
     path = out / run.name
-    if complete:
-        return "done"
     if (path / "model.safetensors").is_file():
         return "trained"
+    if read_notes(path).get("failed"):
+        return "diverged"
     return "begun" if (path / "checkpoint.pt").is_file() else "missing"

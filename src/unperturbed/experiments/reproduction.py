@@ -14,6 +14,7 @@ from .. import sweeps
 from ..datasets import Dataset, load
 from ..evaluation import evaluate, settings_of
 from ..files import write_whole
+from ..guards import DivergedError
 from ..progress import Bars, Lines, Titled
 from ..recipe import Recipe, plain
 from ..report import Report
@@ -23,7 +24,7 @@ from ..signals import StoppedError
 from ..training import fresh_model, train_together
 from ..unfinished import FILE, Unfinished
 from .evidence import OTHER_REPORT, note, read_notes
-from .planning import SIDE_BY_SIDE, PlannedRun, groups
+from .planning import SIDE_BY_SIDE, PlannedRun, groups, state_of
 from .scales import Scale, images_attacked
 from .terrain import surfaces_around
 
@@ -71,14 +72,28 @@ class Reproduction:
         """Train and attack what is missing of these runs, group by group."""
         at_once = SIDE_BY_SIDE if pick_device(self.device).type == "cuda" else 1
         for group in groups(runs, at_once):
-            missing = [run for run in group if not (self.out / run.name / "model.safetensors").is_file()]
-            if missing:
-                self.train(missing)
+            missing = [run for run in group if state_of(run, self.out) in ("missing", "begun")]
+            self.train_or_note(missing)
             for run in group:
-                if not self.complete(run):
+                if (self.out / run.name / "model.safetensors").is_file() and not self.complete(run):
                     self.attack(run)
             if self.stop():
                 raise StoppedError("stopped between two runs; the same command goes on with the next")
+
+    def train_or_note(self, runs: Sequence[PlannedRun]) -> None:
+        """Train these runs; one that diverges is noted, so that it does not keep the others from being trained."""
+        if not runs:
+            return
+        try:
+            self.train(runs)
+        except DivergedError as error:
+            if len(runs) > 1:
+                for run in runs:
+                    self.train_or_note([run])
+                return
+            path = self.out / runs[0].name
+            note(path, failed=str(error))
+            Titled(self.watcher, path.name).warned(f"{error}; it is left as it is: delete {path} to start it anew")
 
     def train(self, runs: Sequence[PlannedRun]) -> None:
         """Train these runs side by side."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..files import write_whole
-from .account import experiment_text
+from .account import experiment_text, headline
 from .catalog import experiments
 from .evidence import Evidence, of_run, read_all, write
 from .planning import PlannedRun
@@ -38,7 +38,12 @@ stands in [fidelity.md](fidelity.md). The runs and their expected minutes: `unpe
 def page(evidence: Sequence[Evidence]) -> str:
     """The whole page; smoke runs are no results."""
     real = [each for each in evidence if each.scale != "smoke"]
-    parts = [INTRODUCTION.strip(), *(experiment_text(each, real) for each in experiments().values())]
+    parts = [
+        INTRODUCTION.strip(),
+        "## Headline",
+        headline(real),
+        *(experiment_text(each, real) for each in experiments().values()),
+    ]
     return "\n\n".join(parts) + "\n"
 
 

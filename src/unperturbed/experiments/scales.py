@@ -70,10 +70,11 @@ def short(recipe: Recipe) -> Recipe:
     images, batch, peak = SHORT[scenario]
     share = 1.0
     if recipe.name.startswith(f"{scenario}-srt-fast") and isinstance(recipe.optimizer.rate, Cyclic):
-        usual = named(f"{scenario}-srt-fast").optimizer.rate
-        whole = named(f"{scenario}-srt")
-        share = recipe.steps * recipe.batch / (whole.steps * whole.batch)
-        peak *= recipe.optimizer.rate.peak / usual.peak if isinstance(usual, Cyclic) else 1.0
+        usual, whole = named(f"{scenario}-srt-fast"), named(f"{scenario}-srt")
+        if recipe.batch != usual.batch:  # It has a short schedule of its own.
+            return recipe
+        share = recipe.steps / whole.steps
+        peak *= recipe.optimizer.rate.peak / peak_of(usual)
     steps = round(share * images / batch)
     self_labeled = isinstance(recipe.objective, SRT | UAT)
     return checked_as_often(
@@ -86,6 +87,11 @@ def short(recipe: Recipe) -> Recipe:
         ),
         recipe,
     )
+
+
+def peak_of(recipe: Recipe) -> float:
+    """The highest rate of a recipe with a triangular one."""
+    return recipe.optimizer.rate.peak if isinstance(recipe.optimizer.rate, Cyclic) else 0.0
 
 
 def smoke(recipe: Recipe) -> Recipe:

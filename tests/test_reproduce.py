@@ -292,6 +292,26 @@ def test_attacks_left_for_later_are_made_later(tmp_path, capsys):
     assert "done |" in reproduce(*words, "--plan", capsys=capsys)
 
 
+def test_attacks_that_take_long_may_be_made_on_fewer_images_and_on_all_later(tmp_path, capsys):
+    words = ("table-4", *SMOKE, "--only", "mnist-pixel-at-*", "--out", tmp_path)
+    printed = reproduce(*words, "--slow-images", "3", capsys=capsys)
+    path = tmp_path / "mnist-pixel-at-seed-0"
+    slow = reports.read(path / "report-slow.json")
+    assert {result.name for result in slow.attacks} == {"autoattack", "pointwise"}
+    assert len(slow.labels) == 3
+    assert "autoattack" not in {result.name for result in reports.read(path / "report.json").attacks}
+    assert "AutoAttack and Pointwise on the first 3 where that was too long" in printed
+    assert "done |" in reproduce(*words, "--slow-images", "3", "--plan", capsys=capsys)
+    assert "trained |" in reproduce(*words, "--plan", capsys=capsys)
+    (row,) = (line for line in printed.splitlines() if line.startswith("| AT ") and "98.99" in line)
+    assert f"– / {100 * slow.accuracy('autoattack'):.2f} |" in row
+    reproduce(*words, "--collect", tmp_path / "results")
+    (kept,) = files.read_all(tmp_path / "results")
+    assert len(kept.slow.labels) == 3
+    reproduce(*words)
+    assert "autoattack" in {result.name for result in reports.read(path / "report.json").attacks}
+
+
 class Interrupting:
     """A watcher that ends an attack after so many batches."""
 

@@ -19,6 +19,7 @@ from ..progress import watching
 from ..recipe import nearest
 from ..recipes.budgets import REASONS
 from ..signals import StoppedError, stopping_after_a_step
+from ..solvers import require_count
 from .options import leading_words, parse
 
 
@@ -45,6 +46,8 @@ class Reproduce:
     """only runs whose names match one of these patterns, separated by commas: 'mnist-*,*-srt-seed-0'"""
     without: str = ""
     """attacks that are left for later, separated by commas"""
+    slow_images: int | None = None
+    """make AutoAttack and Pointwise, which take longest, on the first so many test images only"""
     share: str = "1/1"
     """I/N: only the I-th of N shares of the runs, dealt out by their expected minutes"""
     minutes: float | None = None
@@ -91,6 +94,8 @@ def ordered(command: Reproduce, words: list[str]) -> tuple[list[Experiment], lis
     network = usual_network(command.scale) if command.network == "usual" else command.network
     if command.minutes is not None and command.minutes <= 0:
         raise ValueError(f"--minutes must be a positive number, got {command.minutes}")
+    if command.slow_images is not None:
+        require_count("--slow-images", command.slow_images)
     for name in left_for_later(command):
         if name not in REASONS:
             raise ValueError(f"there is no attack {name!r} to leave for later{nearest(name, REASONS)}")
@@ -121,6 +126,7 @@ def carried_out(command: Reproduce, runs: list[PlannedRun], out: Path) -> None:
             stop=stop,
             watcher=watcher,
             without=left_for_later(command),
+            slow_images=command.slow_images,
         )
         try:
             reproduction.carry_out(runs)
@@ -158,12 +164,13 @@ def plan_text(command: Reproduce, runs: list[PlannedRun], out: Path) -> str:
             stop=nothing,
             watcher=watcher,
             without=left_for_later(command),
+            slow_images=command.slow_images,
         )
         states = {run.name: "done" if looking.complete(run) else state_of(run, out) for run in runs}
     rows: list[tuple[str, ...]] = []
     left = 0.0
     for run in runs:
-        minutes, state = expected(run, left_for_later(command)), states[run.name]
+        minutes, state = expected(run, left_for_later(command), command.slow_images), states[run.name]
         left += {"done": 0.0, "diverged": 0.0, "trained": minutes.attacks}.get(state, minutes.minutes)
         recipe = run.recipe
         rows.append(

@@ -115,9 +115,12 @@ def spent(experiment: Experiment, edition: Edition) -> str:
     models = ", ".join(sorted({type(each.recipe.model).__name__ for each in runs}))
     images = ", ".join(sorted({f"{len(each.report.labels):,}" for each in runs}))
     seeds = ", ".join(str(seed) for seed in sorted({each.seed for each in runs}))
+    few = {f"{len(each.slow.labels):,}" for each in runs if each.slow is not None}
+    slow = f", AutoAttack and Pointwise on the first {', '.join(sorted(few))} where that was too long" if few else ""
+    attacks += sum(result.seconds for each in runs if each.slow is not None for result in each.slow.attacks) / 3600
     return (
         f"{len(runs)} runs of {models} (seeds {seeds}) on {devices}: {training:.2f} hours of training, "
-        f"{attacks:.2f} of attacks on {images} test images."
+        f"{attacks:.2f} of attacks on {images} test images{slow}."
     )
 
 

@@ -41,6 +41,8 @@ class Evidence:
     report: Report
     other: Report | None = None
     """on the weights that were not kept, where the run selected some on its validation part"""
+    slow: Report | None = None
+    """under attacks that take long, on fewer images"""
     sweep: Sweep | None = None
     surfaces: Mapping[str, Sequence[float]]
     """what was measured around each of the first test images"""
@@ -73,9 +75,10 @@ class Evidence:
             return None
         if cell.column == CLEAN:
             return 100 * report.survivors().double()
-        if cell.column not in {result.name for result in report.attacks}:
-            return None
-        return 100 * report.survivors(cell.column).double()
+        for found in (report, None if of_other or cell.fraction != 1 else self.slow):
+            if found is not None and cell.column in {result.name for result in found.attacks}:
+                return 100 * found.survivors(cell.column).double()
+        return None
 
     def dumps(self) -> str:
         """The evidence as JSON text."""
@@ -86,11 +89,12 @@ class Evidence:
                 "seed": self.seed,
                 "scale": self.scale,
                 "network": self.network,
-                "seconds": round(self.seconds, 1),
+                "seconds": round(self.seconds, 3),
                 "together": self.together,
                 "recipe": recipe_files.plain(self.recipe),
                 "report": tree_of(self.report),
                 "other": None if self.other is None else tree_of(self.other),
+                "slow": None if self.slow is None else tree_of(self.slow),
                 "sweep": None if self.sweep is None else json.loads(bare(self.sweep).dumps()),
                 "surfaces": dict(self.surfaces),
                 "log": dict(self.log),
@@ -134,6 +138,7 @@ def loads(text: str, source: str = "the evidence") -> Evidence:
             recipe=recipe_files.loads(json.dumps(tree["recipe"])),
             report=reports.loads(json.dumps(tree["report"])),
             other=None if tree["other"] is None else reports.loads(json.dumps(tree["other"])),
+            slow=None if tree["slow"] is None else reports.loads(json.dumps(tree["slow"])),
             sweep=None if tree["sweep"] is None else sweeps.loads(json.dumps(tree["sweep"])),
             surfaces={str(name): [float(value) for value in row] for name, row in tree["surfaces"].items()},
             log={str(name): [float(value) for value in row] for name, row in tree["log"].items()},
@@ -164,7 +169,7 @@ def of_run(directory: Path, name: str, seed: int, scale: Scale, network: Network
     if not run.weights.is_file() or not run.report.is_file():
         return None
     log, notes = run.read_log(), read_notes(directory)
-    other = directory / OTHER_REPORT
+    other, slow = directory / OTHER_REPORT, directory / SLOW_REPORT
     return Evidence(
         name=name,
         seed=seed,
@@ -173,6 +178,7 @@ def of_run(directory: Path, name: str, seed: int, scale: Scale, network: Network
         recipe=run.read_recipe(),
         report=reports.read(run.report),
         other=reports.read(other) if other.is_file() else None,
+        slow=reports.read(slow) if slow.is_file() else None,
         sweep=sweeps.read(directory),
         surfaces=notes.get("surfaces", {}),
         seconds=sum(record["seconds"] for record in log),
@@ -183,6 +189,8 @@ def of_run(directory: Path, name: str, seed: int, scale: Scale, network: Network
 
 OTHER_REPORT = "report-other.json"
 """what an evaluation found on the weights that a run did not keep"""
+SLOW_REPORT = "report-slow.json"
+"""what attacks that take long found on fewer images"""
 
 
 def read_notes(directory: Path) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
@@ -28,7 +28,6 @@ class Passes:
     backward_to_images: float = 0.0
     """through the network to its input, with weights that stand still"""
     backward_to_weights: float = 0.0
-    parts: list[str] = field(default_factory=list[str])
 
     @property
     def all(self) -> float:
@@ -122,9 +121,7 @@ def counted_attack(attack: Stated, shape: tuple[int, int, int]) -> float:
         torch.default_generator.manual_seed(0)
         dense = nn.Linear(x[0].numel(), CLASSES)
     f = nn.Sequential(nn.Flatten(), dense)
-    if isinstance(attack, Pointwise):
-        attack = replace(attack, restarts=1)
-    else:
+    if not isinstance(attack, Pointwise):
         nn.init.normal_(dense.weight, std=1e-6, generator=rng)
         with torch.no_grad():
             dense.bias.copy_(100.0 * (torch.arange(CLASSES) == 0))

@@ -14,7 +14,7 @@ from .catalog import experiments
 from .definition import Experiment, Trial, merged
 from .evidence import directory_name, read_notes
 from .passes import passes_of_attack, passes_of_image
-from .scales import Network, Scale, scaled, substituted
+from .scales import SLOW_ATTACKS, Network, Scale, scaled, substituted
 
 SIDE_BY_SIDE = 4
 """runs of small networks that share a GPU"""
@@ -112,10 +112,10 @@ class Expected:
         return self.training + self.attacks
 
 
-def expected(run: PlannedRun, without: tuple[str, ...] = ()) -> Expected:
+def expected(run: PlannedRun, without: tuple[str, ...] = (), slow_images: int | None = None) -> Expected:
     """How long a run takes from its first step to its last attack, on the basis that BASIS states.
 
-    Attacks that are left for later do not count.
+    Attacks that are left for later do not count; those that take long may be made on fewer images.
     """
     if run.scale == "smoke":
         return Expected(SMOKE_SECONDS / 120, SMOKE_SECONDS / 120)
@@ -125,7 +125,9 @@ def expected(run: PlannedRun, without: tuple[str, ...] = ()) -> Expected:
         seconds += recipe.teacher.steps * max(LEAST_SECONDS_A_STEP, 3 * recipe.batch / passes_a_second(recipe))
     fractions = sum(1 for fraction in run.trial.fractions if fraction != 1)
     per_image = sum(
-        passes_of_attack(attack, SHAPES[recipe.data.name]) * (1 + fractions * (name in run.trial.swept))
+        passes_of_attack(attack, SHAPES[recipe.data.name])
+        * (1 + fractions * (name in run.trial.swept))
+        * ((slow_images or TEST_IMAGES) / TEST_IMAGES if name in SLOW_ATTACKS else 1)
         for name, attack in run.trial.attacks_at(run.scale).items()
         if name not in without
     )

@@ -23,9 +23,9 @@ from ..runtime import pick_device
 from ..signals import StoppedError
 from ..training import fresh_model, train_together
 from ..unfinished import FILE, Unfinished
-from .evidence import OTHER_REPORT, note, read_notes
+from .evidence import OTHER_REPORT, SLOW_REPORT, note, read_notes
 from .planning import SIDE_BY_SIDE, PlannedRun, groups, state_of
-from .scales import Scale, images_attacked
+from .scales import SLOW_ATTACKS, Scale, images_attacked
 from .terrain import surfaces_around
 
 FORMAT = 1
@@ -67,6 +67,8 @@ class Reproduction:
     watcher: Bars | Lines
     without: tuple[str, ...] = ()
     """attacks that are left for later"""
+    slow_images: int | None = None
+    """test images that attacks which take long are made on; none: as many as others"""
 
     def carry_out(self, runs: Sequence[PlannedRun]) -> None:
         """Train and attack what is missing of these runs, group by group."""
@@ -113,9 +115,15 @@ class Reproduction:
                     note(path, together=max(len(runs), int(read_notes(path).get("together", 1))))
 
     def wanted(self, run: PlannedRun) -> dict[str, Any]:
-        """The attacks on a run, but for those that are left for later."""
+        """The attacks on a run, but for those that are left for later or made on fewer images."""
+        left = (*self.without, *(SLOW_ATTACKS if self.slow_images else ()))
         attacks = run.trial.attacks_at(run.scale)
-        return {name: attack for name, attack in attacks.items() if name not in self.without}
+        return {name: attack for name, attack in attacks.items() if name not in left}
+
+    def slow(self, run: PlannedRun) -> dict[str, Any]:
+        """The attacks that are made on fewer images."""
+        attacks = run.trial.attacks_at(run.scale) if self.slow_images else {}
+        return {name: attacks[name] for name in attacks if name in SLOW_ATTACKS and name not in self.without}
 
     def swept(self, run: PlannedRun, fraction: float) -> dict[str, Any]:
         """Those at a perturbation fraction."""
@@ -129,6 +137,10 @@ class Reproduction:
             return False
         if not holds(reports.read(path / "report.json"), self.wanted(run)):
             return False
+        if slow := self.slow(run):
+            made = [reports.read(file) for file in (path / "report.json", path / SLOW_REPORT) if file.is_file()]
+            if not any(holds(report, slow) for report in made):
+                return False
         if run.trial.fractions:
             sweep = sweeps.read(path)
             if sweep is None or not all(
@@ -149,6 +161,9 @@ class Reproduction:
         directory.read_weights(model)
         watcher = Stopping(self.watcher, run.name, self.stop)
         report = self.evaluated(run, model, dataset, recipe, directory.report, self.wanted(run), watcher)
+        if (slow := self.slow(run)) and not holds(report, slow):
+            few = tested(dataset, run.scale, self.slow_images)
+            self.evaluated(run, model, few, recipe, directory.path / SLOW_REPORT, slow, watcher)
         if run.trial.fractions:
             sweeps.sweep(
                 model,
@@ -235,9 +250,10 @@ def holds(report: Report, attacks: Mapping[str, Any]) -> bool:
     return all((name, settings_of(attack)) in made for name, attack in attacks.items())
 
 
-def tested(dataset: Dataset, scale: Scale) -> Dataset:
-    """The data set with those of its test images that are attacked at that scale."""
-    count = images_attacked(scale)
+def tested(dataset: Dataset, scale: Scale, most: int | None = None) -> Dataset:
+    """The data set with those of its test images that are attacked at that scale, at most so many."""
+    counts = [count for count in (images_attacked(scale), most) if count is not None]
+    count = min(counts) if counts else None
     return replace(dataset, test_images=dataset.test_images[:count], test_labels=dataset.test_labels[:count])
 
 

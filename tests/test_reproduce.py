@@ -20,14 +20,16 @@ from unperturbed.evaluation import evaluate
 from unperturbed.experiments import evidence as files
 from unperturbed.experiments.account import experiment_text
 from unperturbed.experiments.catalog import chosen, experiments
+from unperturbed.experiments.definition import Trial
 from unperturbed.experiments.planning import groups, planned
-from unperturbed.experiments.reproduction import Reproduction, weights_not_kept
+from unperturbed.experiments.reproduction import Reproduction, Stopping, weights_not_kept
+from unperturbed.experiments.terrain import surfaces_around
 from unperturbed.guards import DivergedError
 from unperturbed.models import DigitsCNN
 from unperturbed.progress import Lines
 from unperturbed.recipes import named
 from unperturbed.signals import StoppedError
-from unperturbed.unfinished import Unfinished
+from unperturbed.unfinished import Part, Unfinished
 
 SMOKE = ("--scale", "smoke", "--device", "cpu")
 
@@ -355,3 +357,53 @@ def test_what_is_left_of_another_attack_counts_not(tmp_path, content):
     unfinished.path.write_text(content)
     assert unfinished.read(["a"]) == {}
     assert Unfinished(tmp_path / "none").read(["a"]) == {}
+
+
+def test_parts_of_one_attack_do_not_count_for_another(tmp_path):
+    unfinished = Unfinished(tmp_path / "attack.json")
+    unfinished.write(["model", "pgd"], {0: Part(torch.tensor([3, 4]), 1, torch.tensor([0.5, torch.inf]), 2.0)})
+    assert unfinished.read(["model", "fgsm"]) == {}
+    (part,) = unfinished.read(["model", "pgd"]).values()
+    assert part.predicted.tolist() == [3, 4]
+    assert part.sizes.tolist() == [0.5, float("inf")]
+    assert (part.rejected, part.seconds) == (1, 2.0)
+
+
+def test_an_attack_stops_between_two_batches_and_not_before_its_last_is_kept():
+    stopping = Stopping(Lines(), "run", lambda: True)
+    stopping.attacked("pgd", 500, 500, 0.5)
+    with pytest.raises(StoppedError, match="stopped while attacking run with pgd; the same command goes on"):
+        stopping.attacked("pgd", 100, 500, 0.5)
+    Stopping(Lines(), "run", lambda: False).attacked("pgd", 100, 500, 0.5)
+
+
+def test_runs_that_shared_a_device_are_known_for_it(tmp_path):
+    runs = planned(chosen(["table-6"]), "smoke", "own", (0,), "*-lambda-0.2-*")
+    made = reproduction(tmp_path)
+    made.train(runs)
+    made.train(runs[:1])
+    made.carry_out(runs)
+    for run in runs:
+        assert files.of_run(tmp_path / run.name, run.trial.name, 0, "smoke", "own").together == 2
+
+
+def test_surfaces_tell_where_answers_stay_right_and_how_high_the_loss_rises():
+    digits = load("digits")
+    trial = Trial(recipe=named("mnist-pixel-srt"), surfaces=True)
+
+    class Always(torch.nn.Module):
+        def __init__(self, answer):
+            super().__init__()
+            self.answer = answer
+
+        def forward(self, x):
+            return 5.0 * torch.eye(10)[self.answer].expand(len(x), 10) + 0 * x.sum()
+
+    label = int(digits.test_labels[0])
+    others = replace(digits, test_labels=torch.full_like(digits.test_labels, label))
+    right = surfaces_around(Always(label), others, trial, "smoke")
+    wrong = surfaces_around(Always((label + 1) % 10), others, trial, "smoke")
+    for scenario in ("pixel", "spatial"):
+        assert right[f"surface.{scenario}"] == [100.0, 100.0]
+        assert wrong[f"surface.{scenario}"] == [0.0, 0.0]
+        assert max(right[f"peak.{scenario}"]) < 0.1 < 5 < min(wrong[f"peak.{scenario}"])

@@ -252,6 +252,8 @@ def test_without_an_experiment_all_are_listed(capsys):
         (("tabel-3",), "there is no experiment 'tabel-3', did you mean 'table-3'?"),
         (("table-3", "--share", "3/2"), "--share must be I/N with I from 1 to N"),
         (("table-3", "--only", "nothing"), "--only 'nothing' leaves none of 10 runs"),
+        (("table-3", "--seeds"), "--seeds names no seed"),
+        (("table-3", "--slow-images", "0"), "--slow-images"),
         (("table-3", "--minutes", "0"), "--minutes must be a positive number"),
         (("table-3", "--without", "autoatack"), "there is no attack 'autoatack' to leave for later, did you mean"),
         (

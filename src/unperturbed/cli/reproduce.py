@@ -74,22 +74,24 @@ def reproduce(arguments: list[str]) -> None:
     if not words:
         print(listed())
         return
-    made, runs, out = ordered(command, words)
+    made, runs, every, out = ordered(command, words)
     if command.plan:
         print(plan_text(command, runs, out))
         return
     if command.collect is not None:
-        written = collect(runs, out, command.collect)
+        written = collect(every, out, command.collect)
         size = sum(path.stat().st_size for path in written) / 1e6
-        print(printable(f"{command.collect}: {len(written)} of {len(runs)} runs, {size:.1f} MB"))
+        print(printable(f"{command.collect}: {len(written)} of {len(every)} runs, {size:.1f} MB"))
         return
     carried_out(command, runs, out)
     for experiment in made:
-        print(printable_text(experiment, runs, out))
+        print(experiment_text(experiment, found_in(every, out)) + "\n")
 
 
-def ordered(command: Reproduce, words: list[str]) -> tuple[list[Experiment], list[PlannedRun], Path]:
-    """The experiments that are named, the runs they need here, and where those lie."""
+def ordered(
+    command: Reproduce, words: list[str]
+) -> tuple[list[Experiment], list[PlannedRun], list[PlannedRun], Path]:
+    """The experiments that are named, the runs to make here, all that they need, and where these lie."""
     made = chosen(words)
     network = usual_network(command.scale) if command.network == "usual" else command.network
     if command.minutes is not None and command.minutes <= 0:
@@ -99,8 +101,12 @@ def ordered(command: Reproduce, words: list[str]) -> tuple[list[Experiment], lis
     for name in left_for_later(command):
         if name not in REASONS:
             raise ValueError(f"there is no attack {name!r} to leave for later{nearest(name, REASONS)}")
-    runs = planned(made, command.scale, network, command.seeds, command.only) if any(e.trials for e in made) else []
-    return made, shared(runs, command.share), command.out or Path("reproduced") / command.scale
+    seeds = tuple(dict.fromkeys(command.seeds))
+    if not seeds:
+        raise ValueError("--seeds names no seed: name at least one, 0 for example")
+    every = planned(made, command.scale, network, seeds)
+    runs = planned(made, command.scale, network, seeds, command.only)
+    return made, shared(runs, command.share), every, command.out or Path("reproduced") / command.scale
 
 
 def left_for_later(command: Reproduce) -> tuple[str, ...]:
@@ -134,11 +140,6 @@ def carried_out(command: Reproduce, runs: list[PlannedRun], out: Path) -> None:
             if request.number:
                 raise
             print(printable(f"after {command.minutes:g} minutes: {stopped}"))
-
-
-def printable_text(experiment: Experiment, runs: list[PlannedRun], out: Path) -> str:
-    """The experiment with what is there."""
-    return experiment_text(experiment, found_in(runs, out)) + "\n"
 
 
 def listed() -> str:

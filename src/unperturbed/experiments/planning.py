@@ -33,6 +33,8 @@ BASIS = (
 )
 START_UP = 30.0
 """seconds until the first step: reading, compiling, recording"""
+ATTACK_START_UP = 15.0
+"""seconds until the first attack on a model"""
 LEAST_SECONDS_A_STEP = 0.001
 """that launching a recorded step takes, however small it is"""
 SMOKE_SECONDS = 0.5
@@ -131,7 +133,8 @@ def expected(run: PlannedRun, without: tuple[str, ...] = (), slow_images: int | 
         for name, attack in run.trial.attacks_at(run.scale).items()
         if name not in without
     )
-    return Expected(seconds / 60, TEST_IMAGES * per_image / passes_a_second(recipe) / 60)
+    attacking = ATTACK_START_UP + TEST_IMAGES * per_image / passes_a_second(recipe)
+    return Expected(seconds / 60, attacking / 60)
 
 
 def training_seconds(recipe: Recipe) -> float:

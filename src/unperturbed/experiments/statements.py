@@ -86,6 +86,12 @@ def reaches(words: str, goals: Sequence[tuple[Cell, float]], *, printed: bool = 
     return Statement(words=words, check=check, printed=printed)
 
 
+def as_printed(words: str, place: str, trial: str, columns: Sequence[str], short_of: float) -> Statement:
+    """That our numbers of a row are at most so many points short of those that the paper prints."""
+    numbers = printed_numbers(place, trial)
+    return reaches(words, [(Cell(trial, column), numbers[column] - short_of) for column in columns])
+
+
 def faster(words: str, quick: str, slow: str, times: float) -> Statement:
     """That training the one takes the other's time divided by so many, on one device."""
 

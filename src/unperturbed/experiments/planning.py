@@ -36,7 +36,9 @@ START_UP = 30.0
 ATTACK_START_UP = 15.0
 """seconds until the first attack on a model"""
 LEAST_SECONDS_A_STEP = 0.001
-"""that launching a recorded step takes, however small it is"""
+"""that launching a recorded step takes, or a pass of an attack, however small it is"""
+ATTACKED_AT_ONCE = 500
+"""images, as evaluate does by default"""
 SMOKE_SECONDS = 0.5
 """that a smoke run takes on one core"""
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "digits": (1, 8, 8)}
@@ -126,14 +128,15 @@ def expected(run: PlannedRun, without: tuple[str, ...] = (), slow_images: int | 
     if recipe.labeler == "teacher":
         seconds += recipe.teacher.steps * max(LEAST_SECONDS_A_STEP, 3 * recipe.batch / passes_a_second(recipe))
     fractions = sum(1 for fraction in run.trial.fractions if fraction != 1)
-    per_image = sum(
+    an_image = sum(
         passes_of_attack(attack, SHAPES[recipe.data.name])
         * (1 + fractions * (name in run.trial.swept))
         * ((slow_images or TEST_IMAGES) / TEST_IMAGES if name in SLOW_ATTACKS else 1)
         for name, attack in run.trial.attacks_at(run.scale).items()
         if name not in without
     )
-    attacking = ATTACK_START_UP + TEST_IMAGES * per_image / passes_a_second(recipe)
+    seconds_a_pass = max(1 / passes_a_second(recipe), LEAST_SECONDS_A_STEP / ATTACKED_AT_ONCE)
+    attacking = ATTACK_START_UP + TEST_IMAGES * an_image * seconds_a_pass
     return Expected(seconds / 60, attacking / 60)
 
 

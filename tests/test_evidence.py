@@ -183,3 +183,19 @@ def test_a_whole_reproduction_stays_below_fifteen_megabytes():
     reports = sum(1 + len(run.trial.fractions) + (run.recipe.data.validation > 0) for run in runs)
     attacks = sum(len(run.trial.attacks) + len(run.trial.fractions) * len(run.trial.swept) for run in runs)
     assert 8e3 * (2 * reports + attacks) + 15e3 * len(runs) < 15e6
+
+
+def test_what_is_not_measured_and_what_is_not_decided_are_told_apart():
+    experiment = experiments()["table-6"]
+    assert "- not yet: SRT is above RT at the same lambda" in experiment_text(experiment, [])
+    names = [trial.name for trial in experiment.trials if "lambda" in trial.name]
+    equal = [evidence(name, 99, fgsm=95, pgd=90) for name in names]
+    assert "- not decided: SRT is above RT at the same lambda" in experiment_text(experiment, equal)
+    better = [evidence(name, 99, fgsm=95, pgd=95 if "-srt-" in name else 90) for name in names]
+    assert "- not decided: SRT is above RT at the same lambda" in experiment_text(experiment, better)
+    best = [
+        evidence(name, 99, fgsm=98 if "-srt-" in name else 90, pgd=95 if "-srt-" in name else 90) for name in names
+    ]
+    assert "- **pass**: SRT is above RT at the same lambda" in experiment_text(experiment, best)
+    worse = [evidence(name, 99, fgsm=80 if "-srt-" in name else 90, pgd=90) for name in names]
+    assert "- **fail**: SRT is above RT at the same lambda" in experiment_text(experiment, worse)

@@ -10,6 +10,7 @@ from .evidence import Evidence
 from .layout import aligned
 from .measured import Measured, concerned, of_edition
 from .scales import NETWORKS, SCALES, Network, Scale
+from .statements import NOT_MEASURED
 
 NOTHING = "–"
 HEADLINE = (
@@ -101,7 +102,10 @@ def statement_lines(experiment: Experiment, found: Found) -> list[str]:
     lines: list[str] = []
     for statement in experiment.statements:
         verdict, figures = statement.check(found)
-        lines.append(f"- {VERDICTS[verdict]}: {statement.words} ({figures})")
+        if figures == NOT_MEASURED:
+            lines.append(f"- not yet: {statement.words}")
+        else:
+            lines.append(f"- {VERDICTS[verdict]}: {statement.words} ({figures})")
     return lines
 
 

@@ -14,6 +14,7 @@ from .definition import CLEAN, Cell, Difference, Finding, Found, Statement, Verd
 
 ERRORS = 2.0
 """standard errors within which a difference decides nothing"""
+NOT_MEASURED = "not yet measured"
 MOST_FIGURES = 4
 """comparisons that a sentence quotes"""
 
@@ -98,7 +99,7 @@ def faster(words: str, quick: str, slow: str, times: float) -> Statement:
     def check(found: Found) -> Finding:
         quickly, slowly = found.minutes(quick), found.minutes(slow)
         if quickly is None or slowly is None:
-            return Finding("undecided", "not both were timed")
+            return Finding("undecided", NOT_MEASURED)
         if quickly[0] <= 0 or quickly[1] != slowly[1]:
             return Finding("undecided", f"not timed on one device: {quickly[1]} and {slowly[1]}")
         ratio = slowly[0] / quickly[0]
@@ -118,7 +119,7 @@ def nearer_to_print(words: str, readings: tuple[str, str], row: str, place: str,
             figures = [found.figure(Cell(reading, column)) for column in columns]
             known = [figure.mean for figure in figures if figure is not None]
             if len(known) < len(columns):
-                return Finding("undecided", f"{reading} is not measured")
+                return Finding("undecided", NOT_MEASURED)
             apart = [abs(mean - numbers[column]) for mean, column in zip(known, columns, strict=True)]
             distances.append(sum(apart) / len(apart))
         first, second = distances
@@ -149,7 +150,7 @@ def quoted(found: Found, comparison: Comparison, difference: Difference) -> str:
 def summed_up(told: Sequence[tuple[Verdict, float, str]], missing: int, claims: int) -> Finding:
     """One finding of several: the comparisons that decide it come first, the closest of them foremost."""
     if not told:
-        return Finding("undecided", "not yet measured")
+        return Finding("undecided", NOT_MEASURED)
     verdicts = [verdict for verdict, _, _ in told]
     verdict: Verdict = "fail" if "fail" in verdicts else "pass"
     if verdict == "pass" and ("undecided" in verdicts or missing):

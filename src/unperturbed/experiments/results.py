@@ -20,9 +20,9 @@ Each file holds a run's recipe, its log, its seconds and device, and what every 
 
 Accuracies are in percent: the paper's / ours; `–` where there is no number, in the paper or yet. ± is the standard
 error over seeds where several were run. A statement is decided where differences are more than two standard errors,
-of the same test images and of seeds, away from what it claims; else it is not decided, or not yet measured. Weights are the last ones of a
-run, as in the paper, unless a row says otherwise; where weights are selected, that is done on held-out labeled
-images, never on test images, and both the best and the last are shown.
+of the same test images and of seeds, away from what it claims; else it is not decided, or not yet measured. Weights
+are the last ones of a run, as in the paper, unless a row says otherwise; where weights are selected, that is done on
+held-out labeled images, never on test images, and both the best and the last are shown.
 
 | scale | what it is |
 |---|---|

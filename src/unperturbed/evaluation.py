@@ -19,6 +19,7 @@ from .processes import own_device, present
 from .report import AttackResult, Report
 from .runtime import generator, pick_device, provenance
 from .solvers import require_count
+from .unfinished import Part, Unfinished
 
 ROUNDING = 1e-6
 """how far outside [0, 1] a pixel may lie through rounding alone"""
@@ -50,13 +51,15 @@ def evaluate(
     recipe: object = None,
     previous: Report | None = None,
     save: Callable[[Report], None] | None = None,
+    unfinished: Unfinished | None = None,
 ) -> Report:
     """Attack f on these images, uint8 or float in [0, 1], and report the predictions before and after.
 
     An attack sees each image with C(x) as its label. For a correctly classified image that is y; for any other
     nothing is left to win for R_adv, but R_rob, Eq. (4), is defined on it too. Attacks search with the precision
     asked for; predictions, before and after, are float32. The report is saved after each attack; what a previous
-    report holds for the same model, images and settings is not computed again.
+    report holds for the same model, images and settings is not computed again, nor what `unfinished` holds of an
+    attack that was interrupted.
     """
     require_count("batch", batch)
     where = pick_device(own_device(device))
@@ -93,11 +96,14 @@ def evaluate(
                 batch=batch,
                 seed=seed,
                 watcher=watcher,
+                kept=Kept(unfinished, (report.subject, *key)),
             )
             others = tuple(done for done in report.attacks if done.name != name)
             report = replace(report, attacks=(*others, result))
             if save is not None and present().first:
                 save(report)
+            if unfinished is not None and present().first:
+                unfinished.forget()
     return report
 
 
@@ -198,6 +204,23 @@ class Defender:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The batches of an attack that an earlier process attacked, where they are kept; several processes keep none."""
+
+    unfinished: Unfinished | None
+    key: tuple[str, ...]
+
+    def parts(self) -> dict[int, Part]:
+        """What is known, by where batches begin."""
+        return self.unfinished.read(self.key) if self.unfinished is not None and present().count == 1 else {}
+
+    def keep(self, parts: dict[int, Part]) -> None:
+        """Keep what is known."""
+        if self.unfinished is not None and present().count == 1:
+            self.unfinished.write(self.key, parts)
+
+
 def run_attack(
     defender: Defender,
     images: Tensor,
@@ -208,27 +231,36 @@ def run_attack(
     batch: int,
     seed: int,
     watcher: AttackWatcher | None,
+    kept: Kept | None = None,
 ) -> AttackResult:
     """What the attack made of f's predictions; its random numbers depend on seed, name and place alone."""
     started, device = time.perf_counter(), defender.device
     after = clean.clone()
-    rejected, sizes = 0, list[Tensor]()
-    processes = present()
+    processes, parts = present(), {} if kept is None else kept.parts()
+    earlier = sum(part.seconds for part in parts.values())
     for start in processes.own_part(list(range(0, len(images), batch))):
         part = slice(start, start + batch)
-        x, y = as_float(images[part].to(device)), clean[part].to(device)
-        generators = generator(device, seed, name, start), generator(device, seed, name, start, "again")
-        perturbed, predicted = defender.attacked(attack, x, y, *generators)
-        valid = checked(attack, x, perturbed)
-        after[part] = torch.where(valid, predicted, y).cpu()
-        if isinstance(attack, MinimumNorm):
-            sizes.append(torch.where(predicted != y, attack.size(x, perturbed).to(x), torch.inf).cpu())
-        else:
-            rejected += int((~valid).sum().item())
+        if start not in parts or parts[start].predicted.shape != after[part].shape:
+            began = time.perf_counter()
+            x, y = as_float(images[part].to(device)), clean[part].to(device)
+            generators = generator(device, seed, name, start), generator(device, seed, name, start, "again")
+            perturbed, predicted = defender.attacked(attack, x, y, *generators)
+            valid = checked(attack, x, perturbed)
+            least = isinstance(attack, MinimumNorm)
+            parts[start] = Part(
+                torch.where(valid, predicted, y).cpu(),
+                0 if least else int((~valid).sum().item()),
+                torch.where(predicted != y, attack.size(x, perturbed).to(x), torch.inf).cpu() if least else None,
+                time.perf_counter() - began,
+            )
+            if kept is not None:
+                kept.keep(parts)
+        after[part] = parts[start].predicted
         if watcher is not None:
             done = min(start + batch, len(images))
             watcher.attacked(name, done, len(images), (after[:done] == clean[:done]).double().mean().item())
-    found = processes.collected((after, rejected, sizes))
+    sizes = [part.sizes for part in parts.values() if part.sizes is not None]
+    found = processes.collected((after, sum(part.rejected for part in parts.values()), sizes))
     for rank, (its, _, _) in enumerate(found):
         for start in range(rank * batch, len(images), len(found) * batch):
             after[start : start + batch] = its[start : start + batch]
@@ -242,7 +274,7 @@ def run_attack(
         rejected=sum(its for _, its, _ in found),
         precision=defender.engine.precision,
         median_size=torch.cat(sizes).median().item() if sizes else None,
-        seconds=time.perf_counter() - started,
+        seconds=earlier + time.perf_counter() - started,
     )
 
 

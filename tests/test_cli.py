@@ -169,7 +169,9 @@ def test_list_names_defenses_attacks_and_parts(words, expected, capsys):
 
 
 def test_there_is_no_list_of_anything_else(refused):
-    assert "there is no list of 'models' (there are recipes, defenses, attacks, parts)" in refused("list", "models")
+    assert "there is no list of 'models' (there are recipes, defenses, attacks, experiments, parts)" in refused(
+        "list", "models"
+    )
 
 
 def test_list_for_machines_is_json_and_nothing_else(capsys):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unperturbed import evaluation
+from unperturbed import defender, evaluation
 from unperturbed.attacks import DDN, JSMA, AutoAttack, compound, fgsm, grid, pgd, random
 from unperturbed.neighborhoods import L2, Linf, Neighborhood, Spatial
 from unperturbed.report import loads
@@ -555,7 +555,7 @@ def test_what_a_fast_search_wrongly_believes_to_fool_is_searched_again_in_float3
 
     images[:, 0, 0, 1] = 0.5
     f = Threshold()
-    monkeypatch.setattr(evaluation, "on_engine", lambda *arguments: Optimist())
+    monkeypatch.setattr(defender, "on_engine", lambda *arguments: Optimist())
     report = evaluate(f, images, labels, {"touch": touch})
     assert seen == [("Optimist", 23), ("Threshold", 23)]
     assert torch.equal(report["touch"].predicted, 1 - report.clean)
@@ -576,7 +576,7 @@ def test_only_images_in_doubt_are_searched_again(images, labels, monkeypatch):
         point[:, 0, 0, 1] = torch.where(x[:, 0, 0, 2] > 0.5, 1.0, 0.0)
         return point
 
-    monkeypatch.setattr(evaluation, "on_engine", lambda *arguments: Optimist())
+    monkeypatch.setattr(defender, "on_engine", lambda *arguments: Optimist())
     report = evaluate(Threshold(), images, labels, {"brighten": brighten})
     assert sizes == [23, int((images[:, 0, 0, 2] > 0.5).sum())]
     assert torch.equal(report["brighten"].predicted, report.clean)
@@ -609,20 +609,20 @@ def test_a_gpu_tries_more_points_of_a_search_at_once_and_fewer_of_large_images()
 
     both, small = compound(Grid(), WorstOfK()), OnGPU(3, 32, 32)
     for attack in (grid(), random(), both):
-        assert evaluation.roomy(attack, torch.rand(2, 3, 32, 32)) is attack
-    assert evaluation.roomy(grid(), small).solver.at_once == 8192
-    assert evaluation.roomy(grid(), OnGPU(3, 48, 64)).solver.at_once == 8192 // 3
-    assert evaluation.roomy(grid(), OnGPU(3, 512, 512)).solver.at_once == grid().solver.at_once
-    assert [stage.at_once for stage in evaluation.roomy(both, small).solver.stages] == [8192] * 2
-    assert evaluation.roomy(pgd(), small) == pgd()
-    assert evaluation.roomy(flip, small) is flip
+        assert defender.roomy(attack, torch.rand(2, 3, 32, 32)) is attack
+    assert defender.roomy(grid(), small).solver.at_once == 8192
+    assert defender.roomy(grid(), OnGPU(3, 48, 64)).solver.at_once == 8192 // 3
+    assert defender.roomy(grid(), OnGPU(3, 512, 512)).solver.at_once == grid().solver.at_once
+    assert [stage.at_once for stage in defender.roomy(both, small).solver.stages] == [8192] * 2
+    assert defender.roomy(pgd(), small) == pgd()
+    assert defender.roomy(flip, small) is flip
 
 
 def test_attacks_that_stop_at_the_boundary_are_not_searched_in_bfloat16():
     gpu, cpu = torch.device("cuda"), torch.device("cpu")
     for attack in (AutoAttack(), DDN(), JSMA()):
-        assert evaluation.precision_for(attack, "auto", gpu) == "tf32"
-        assert evaluation.precision_for(attack, "auto", cpu) == "auto"
-        assert evaluation.precision_for(attack, "bfloat16", gpu) == "bfloat16"
+        assert defender.precision_for(attack, "auto", gpu) == "tf32"
+        assert defender.precision_for(attack, "auto", cpu) == "auto"
+        assert defender.precision_for(attack, "bfloat16", gpu) == "bfloat16"
     for attack in (pgd(), grid(), flip):
-        assert evaluation.precision_for(attack, "auto", gpu) == "auto"
+        assert defender.precision_for(attack, "auto", gpu) == "auto"

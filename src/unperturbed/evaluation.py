@@ -3,31 +3,28 @@
 import hashlib
 import re
 import time
-import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
-from .attacks import Attack, AutoAttack, Bounded, MinimumNorm
-from .engine import Accelerated, Engine, Precision, engine_for
+from .attacks import Attack, Bounded, MinimumNorm
+from .defender import Defender, defended, precision_for, predicted_classes
+from .engine import Engine, Precision
 from .inputs import as_float, check_images, check_labels, output_classes
 from .objectives import frozen
 from .processes import own_device, present
 from .report import AttackResult, Report
 from .runtime import generator, pick_device, provenance
 from .solvers import require_count
+from .unfinished import Part, Unfinished
 
 ROUNDING = 1e-6
 """how far outside [0, 1] a pixel may lie through rounding alone"""
-NUMBERS_ON_A_GPU = 8192 * 3 * 32 * 32
-"""of all points of a search that a GPU tries at once"""
 BATCH, BATCH_ON_A_GPU = 500, 1000
 """images attacked at once where nobody says how many"""
-SMALLEST = 32
-"""images up to which questions are filled up that are smaller still"""
 
 
 class AttackWatcher(Protocol):
@@ -52,13 +49,15 @@ def evaluate(
     recipe: object = None,
     previous: Report | None = None,
     save: Callable[[Report], None] | None = None,
+    unfinished: Unfinished | None = None,
 ) -> Report:
     """Attack f on these images, uint8 or float in [0, 1], and report the predictions before and after.
 
     An attack sees each image with C(x) as its label. For a correctly classified image that is y; for any other
     nothing is left to win for R_adv, but R_rob, Eq. (4), is defined on it too. Attacks search with the precision
     asked for; predictions, before and after, are float32. The report is saved after each attack; what a previous
-    report holds for the same model, images and settings is not computed again.
+    report holds for the same model, images and settings is not computed again, nor what `unfinished` holds of an
+    attack that was interrupted.
     """
     where = pick_device(own_device(device))
     batch = (BATCH_ON_A_GPU if where.type == "cuda" else BATCH) if batch is None else batch
@@ -90,70 +89,23 @@ def evaluate(
             if any((done.name, done.settings, done.precision) == key for done in report.attacks):
                 continue
             result = run_attack(
-                defenders[wanted], images, report.clean, name, attack, batch=batch, seed=seed, watcher=watcher
+                defenders[wanted],
+                images,
+                report.clean,
+                name,
+                attack,
+                batch=batch,
+                seed=seed,
+                watcher=watcher,
+                kept=Kept(unfinished, (report.subject, *key)),
             )
             others = tuple(done for done in report.attacks if done.name != name)
             report = replace(report, attacks=(*others, result))
             if save is not None and present().first:
                 save(report)
+            if unfinished is not None and present().first:
+                unfinished.forget()
     return report
-
-
-def precision_for(attack: Attack, precision: Precision, device: torch.device) -> Precision:
-    """Where nothing else is asked for, TF32 for attacks that stop where f gives way, on a GPU.
-
-    Close to that boundary bfloat16 takes one side for the other; it is for attacks that go as far as they may.
-    """
-    stops = isinstance(attack, MinimumNorm | AutoAttack)
-    return "tf32" if precision == "auto" and device.type == "cuda" and stops else precision
-
-
-def defended(f: nn.Module, precision: Precision, images: Tensor, batch: int) -> "Defender":
-    """A classifier and the network that attacks see in its place, for images like these."""
-    engine = searching_engine(images.device, precision)
-    searched = f if engine.plain else on_engine(f, engine, images, batch)
-    return Defender(f=f, searched=searched, engine=engine, device=images.device)
-
-
-def searching_engine(device: torch.device, precision: Precision) -> Engine:
-    """How attacks compute: as it pays, with float32 asked for by name just as the network is written.
-
-    Nothing is compiled: that takes longer than what it saves in most evaluations, once queries are recorded.
-    """
-    return Engine() if precision == "float32" else replace(engine_for(device, precision, warn), compiled=False)
-
-
-def on_engine(f: nn.Module, engine: Engine, images: Tensor, batch: int) -> nn.Module:
-    """The network that attacks see: they ask for whole batches, for the rest of one, or as many points as fit."""
-    halves = {-(-batch // 2**power) for power in range((batch // SMALLEST).bit_length())}
-    sizes = (*{SMALLEST, *halves, room_for(images)},) if engine.recorded else ()
-    return Accelerated(f, engine, images, say=warn, filled_up_to=sizes)
-
-
-def room_for(images: Tensor) -> int:
-    """How many images of this shape fill a GPU."""
-    return max(1, NUMBERS_ON_A_GPU // images[0].numel())
-
-
-def roomy(part: Any, images: Tensor) -> Any:
-    """The same attack, trying as many points of a search at once as a GPU is filled by, if the images are on one."""
-    if not images.is_cuda or not is_dataclass(part) or isinstance(part, type):
-        return part
-    changes: dict[str, Any] = {}
-    for slot in fields(part):
-        value = getattr(part, slot.name)
-        if slot.name == "at_once":
-            changes[slot.name] = max(value, room_for(images))
-        elif slot.name == "solver":
-            changes[slot.name] = roomy(value, images)
-        elif slot.name in ("stages", "solvers"):
-            changes[slot.name] = tuple(roomy(one, images) for one in value)
-    return replace(part, **changes)
-
-
-def warn(sentence: str) -> None:
-    """Say what differs from what was asked for."""
-    warnings.warn(sentence, stacklevel=2)
 
 
 def settings_of(attack: Attack) -> str:
@@ -174,48 +126,21 @@ def predictions(f: nn.Module, images: Tensor, batch: int, device: torch.device) 
     return torch.cat([predicted_classes(f, as_float(part.to(device))).cpu() for part in images.split(batch)])
 
 
-@torch.no_grad()
-def predicted_classes(f: nn.Module, points: Tensor) -> Tensor:
-    """What f says of what an attack returned, which may hold anything."""
-    return f(points.nan_to_num()).argmax(1)
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The batches of an attack that an earlier process attacked, where they are kept; several processes keep none."""
 
+    unfinished: Unfinished | None
+    key: tuple[str, ...]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Defender:
-    """A classifier, and the network that attacks see in its place: f on an engine, equal to it up to rounding."""
+    def parts(self) -> dict[int, Part]:
+        """What is known, by where batches begin."""
+        return self.unfinished.read(self.key) if self.unfinished is not None and present().count == 1 else {}
 
-    f: nn.Module
-    searched: nn.Module
-    engine: Engine
-    device: torch.device
-
-    def attacked(
-        self, attack: Attack, x: Tensor, y: Tensor, rng: Generator, again: Generator
-    ) -> tuple[Tensor, Tensor]:
-        """What the attack found and what f says of it; where it wrongly believes in it, it searches f in float32."""
-        found = self.searching(self.searched, attack, x, y, rng, self.engine)
-        predicted = predicted_classes(self.f, found.to(x))
-        if self.searched is self.f:
-            return found, predicted
-        with self.engine.arithmetic():
-            believed = predicted_classes(self.searched, found.to(x)) != y
-        doubtful = (believed & (predicted == y)).nonzero().squeeze(1)
-        if len(doubtful) == 0:
-            return found, predicted
-        better = self.searching(self.f, attack, x[doubtful], y[doubtful], again, Engine())
-        said = predicted_classes(self.f, better.to(x))
-        fooling = said != y[doubtful]
-        found = found.clone()
-        found[doubtful[fooling]], predicted[doubtful[fooling]] = better[fooling].to(found), said[fooling]
-        return found, predicted
-
-    def searching(self, f: nn.Module, attack: Attack, x: Tensor, y: Tensor, rng: Generator, engine: Engine) -> Tensor:
-        """The attack on f, which gets copies and a mode of its own: it must not move what it is measured against."""
-        with frozen(f), engine.arithmetic():
-            found = roomy(attack, x)(f, x.clone(), y.clone(), rng)
-        if found.shape != x.shape:
-            raise ValueError(f"an attack must return images of shape {tuple(x.shape)}, got {tuple(found.shape)}")
-        return found
+    def keep(self, parts: dict[int, Part]) -> None:
+        """Keep what is known."""
+        if self.unfinished is not None and present().count == 1:
+            self.unfinished.write(self.key, parts)
 
 
 def run_attack(
@@ -228,27 +153,36 @@ def run_attack(
     batch: int,
     seed: int,
     watcher: AttackWatcher | None,
+    kept: Kept | None = None,
 ) -> AttackResult:
     """What the attack made of f's predictions; its random numbers depend on seed, name and place alone."""
     started, device = time.perf_counter(), defender.device
     after = clean.clone()
-    rejected, sizes = 0, list[Tensor]()
-    processes = present()
+    processes, parts = present(), {} if kept is None else kept.parts()
+    earlier = sum(part.seconds for part in parts.values())
     for start in processes.own_part(list(range(0, len(images), batch))):
         part = slice(start, start + batch)
-        x, y = as_float(images[part].to(device)), clean[part].to(device)
-        generators = generator(device, seed, name, start), generator(device, seed, name, start, "again")
-        perturbed, predicted = defender.attacked(attack, x, y, *generators)
-        valid = checked(attack, x, perturbed)
-        after[part] = torch.where(valid, predicted, y).cpu()
-        if isinstance(attack, MinimumNorm):
-            sizes.append(torch.where(predicted != y, attack.size(x, perturbed).to(x), torch.inf).cpu())
-        else:
-            rejected += int((~valid).sum().item())
+        if start not in parts or parts[start].predicted.shape != after[part].shape:
+            began = time.perf_counter()
+            x, y = as_float(images[part].to(device)), clean[part].to(device)
+            generators = generator(device, seed, name, start), generator(device, seed, name, start, "again")
+            perturbed, predicted = defender.attacked(attack, x, y, *generators)
+            valid = checked(attack, x, perturbed)
+            least = isinstance(attack, MinimumNorm)
+            parts[start] = Part(
+                torch.where(valid, predicted, y).cpu(),
+                0 if least else int((~valid).sum().item()),
+                torch.where(predicted != y, attack.size(x, perturbed).to(x), torch.inf).cpu() if least else None,
+                time.perf_counter() - began,
+            )
+            if kept is not None:
+                kept.keep(parts)
+        after[part] = parts[start].predicted
         if watcher is not None:
             done = min(start + batch, len(images))
             watcher.attacked(name, done, len(images), (after[:done] == clean[:done]).double().mean().item())
-    found = processes.collected((after, rejected, sizes))
+    sizes = [part.sizes for part in parts.values() if part.sizes is not None]
+    found = processes.collected((after, sum(part.rejected for part in parts.values()), sizes))
     for rank, (its, _, _) in enumerate(found):
         for start in range(rank * batch, len(images), len(found) * batch):
             after[start : start + batch] = its[start : start + batch]
@@ -262,7 +196,7 @@ def run_attack(
         rejected=sum(its for _, its, _ in found),
         precision=defender.engine.precision,
         median_size=torch.cat(sizes).median().item() if sizes else None,
-        seconds=time.perf_counter() - started,
+        seconds=earlier + time.perf_counter() - started,
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 LONGEST_WRITE = 3600.0
 """seconds after which nobody is still writing a file"""
-WRITTEN_WITHOUT_LOCK = (".report.json.", ".trust.json.", ".sweep.json.")
+WRITTEN_WITHOUT_LOCK = (".report", ".trust.json.", ".sweep.json.", ".attack.json.", ".reproduced.json.")
 """how the names of files begin that an evaluation may be writing while nobody trains"""
 
 

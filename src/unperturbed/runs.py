@@ -7,6 +7,10 @@ checkpoint-before.pt  the checkpoint before that one, should it be damaged
 model.safetensors     the weights of the finished model
 report.json           what an evaluation found
 sweep.json            what it found at several perturbation fractions, for a curve
+attack.json           what an attack that was interrupted has found so far
+report-other.json     what an evaluation found on the weights that were not kept, in a reproduction
+report-slow.json      what attacks that take long found on fewer images, in a reproduction
+reproduced.json       what a reproduction noted: runs that shared the device, surfaces
 tensorboard           event files, if they were asked for
 .lock                 the process that trains here, while it does
 """

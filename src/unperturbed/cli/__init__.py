@@ -1,4 +1,4 @@
-"""The command line: `unperturbed train | evaluate | report | surface | curve | list | demo`."""
+"""The command line: `unperturbed train | evaluate | report | surface | curve | reproduce | list | demo`."""
 
 import os
 import signal
@@ -14,6 +14,7 @@ from .curve import curve
 from .demo import demo
 from .evaluate import evaluate
 from .report import report
+from .reproduce import reproduce
 from .surface import surface
 from .train import train
 
@@ -23,6 +24,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "report": report,
     "surface": surface,
     "curve": curve,
+    "reproduce": reproduce,
     "list": catalog,
     "demo": demo,
 }

@@ -7,6 +7,7 @@ from typing import Literal
 from rich.console import Console
 from rich.table import Table
 
+from ..experiments.catalog import experiments
 from ..recipe import PARTS
 from ..recipes import RECIPES, usual_budget
 from ..recipes.budgets import REASONS, SETS, Budget
@@ -14,12 +15,12 @@ from ..recipes.methods import DEFENSES
 from .options import leading_word, parse
 
 Row = dict[str, str | int | None]
-KINDS = ("recipes", "defenses", "attacks", "parts")
+KINDS = ("recipes", "defenses", "attacks", "experiments", "parts")
 
 
 @dataclass(frozen=True, kw_only=True)
 class List:
-    """Name what there is: `unperturbed list [recipes | defenses | attacks | parts]`."""
+    """Name what there is: `unperturbed list [recipes | defenses | attacks | experiments | parts]`."""
 
     data: Literal["digits", "mnist", "cifar10", "other"] = "other"
     """whose budget the attacks are shown with"""
@@ -28,7 +29,7 @@ class List:
 
 
 def catalog(arguments: list[str]) -> None:
-    """Name the recipes, defenses, attacks and parts."""
+    """Name the recipes, defenses, attacks, experiments and parts."""
     kind, rest = leading_word(arguments)
     command = parse(List, rest, usage="list [KIND]")
     if (kind or KINDS[0]) not in KINDS:
@@ -39,6 +40,7 @@ def catalog(arguments: list[str]) -> None:
             "recipes": recipe_rows(),
             "defenses": DEFENSES,
             "attacks": attacks,
+            "experiments": {name: experiment.title for name, experiment in experiments().items()},
             "attack_sets": {name: list(members) for name, members in SETS.items()},
         }
         parts = {kind.__name__.lower() + "s": names(choices) for kind, choices in PARTS.items()}
@@ -52,6 +54,8 @@ def catalog(arguments: list[str]) -> None:
         case "attacks":
             show(attacks)
             show([{"set": name, "attacks": ", ".join(members)} for name, members in SETS.items()])
+        case "experiments":
+            show([{"experiment": name, "what it is": each.title} for name, each in experiments().items()])
         case _:
             show([{"kind": kind.__name__, "parts": ", ".join(names(choices))} for kind, choices in PARTS.items()])
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ..attacks import Attack
-from ..evaluation import AttackWatcher, checked, defended, precision_for, predicted_classes
+from ..defender import defended, precision_for, predicted_classes
+from ..evaluation import AttackWatcher, checked
 from ..inputs import as_float
 from ..printing import printable
 from ..report import AttackResult

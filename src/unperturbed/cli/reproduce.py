@@ -1,0 +1,189 @@
+"""`unperturbed reproduce`."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ..datasets import load
+from ..experiments.account import experiment_text
+from ..experiments.catalog import EVERY, chosen, experiments
+from ..experiments.definition import Experiment
+from ..experiments.layout import aligned
+from ..experiments.planning import BASIS, PlannedRun, expected, planned, shared, state_of
+from ..experiments.reproduction import Reproduction, require_scale
+from ..experiments.results import FOLDER, collect, found_in, write_page
+from ..experiments.scales import SCALES, Scale, usual_network
+from ..printing import printable
+from ..progress import watching
+from ..recipe import nearest
+from ..recipes.budgets import REASONS
+from ..signals import StoppedError, stopping_after_a_step
+from ..solvers import require_count
+from .options import leading_words, parse
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduce:
+    """Repeat the paper's tables and figures: `unperturbed reproduce EXPERIMENT [EXPERIMENT …] --data DIR`.
+
+    Trains and attacks what is missing, each run in a directory of its own, and prints the paper's numbers with ours
+    beside them. Interrupted anywhere, the same command goes on. Without an experiment they are listed; all is every
+    one.
+    """
+
+    data: Path | None = None
+    """folder with the files of MNIST and CIFAR-10; else as train finds them; smoke runs need none"""
+    scale: Scale = "short"
+    """smoke: seconds on a CPU; short: a cyclic rate, as many images for every defense; paper: the paper's schedule"""
+    network: Literal["usual", "own", "resnet-18"] = "usual"
+    """of recipes with WRN-34-10: that, or ResNet-18 in its place; usual: ResNet-18 in short runs alone"""
+    out: Path | None = None
+    """directory of the runs; reproduced/SCALE if not given"""
+    seeds: tuple[int, ...] = (0,)
+    """a run for each"""
+    only: str = "*"
+    """only runs whose names match one of these patterns, separated by commas: 'mnist-*,*-srt-seed-0'"""
+    without: str = ""
+    """attacks that are left for later, separated by commas"""
+    slow_images: int | None = None
+    """make AutoAttack and Pointwise, which take longest, on the first so many test images only"""
+    share: str = "1/1"
+    """I/N: only the I-th of N shares of the runs, dealt out by their expected minutes"""
+    minutes: float | None = None
+    """stop after that many, with checkpoints; the same command goes on"""
+    plan: bool = False
+    """print the runs with their expected minutes, and stop"""
+    collect: Path | None = None
+    """write the evidence of finished runs to this folder (results/reproduce), and stop"""
+    write: Path | None = None
+    """write the page of results (docs/results.md) from the folder --results, and stop"""
+    results: Path = FOLDER
+    """folder with collected evidence"""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:1"""
+
+
+def reproduce(arguments: list[str]) -> None:
+    """Repeat the paper's tables and figures."""
+    words, rest = leading_words(arguments)
+    command = parse(Reproduce, rest, usage="reproduce EXPERIMENT [EXPERIMENT …]")
+    if command.write is not None:
+        print(printable(f"{command.write}: {write_page(command.results, command.write)} runs"))
+        return
+    if not words:
+        print(listed())
+        return
+    made, runs, every, out = ordered(command, words)
+    if command.plan:
+        print(plan_text(command, runs, out))
+        return
+    if command.collect is not None:
+        written = collect(every, out, command.collect)
+        size = sum(path.stat().st_size for path in written) / 1e6
+        print(printable(f"{command.collect}: {len(written)} of {len(every)} runs, {size:.1f} MB"))
+        return
+    carried_out(command, runs, out)
+    for experiment in made:
+        print(experiment_text(experiment, found_in(every, out)) + "\n")
+
+
+def ordered(
+    command: Reproduce, words: list[str]
+) -> tuple[list[Experiment], list[PlannedRun], list[PlannedRun], Path]:
+    """The experiments that are named, the runs to make here, all that they need, and where these lie."""
+    made = chosen(words)
+    network = usual_network(command.scale) if command.network == "usual" else command.network
+    if command.minutes is not None and command.minutes <= 0:
+        raise ValueError(f"--minutes must be a positive number, got {command.minutes}")
+    if command.slow_images is not None:
+        require_count("--slow-images", command.slow_images)
+    for name in left_for_later(command):
+        if name not in REASONS:
+            raise ValueError(f"there is no attack {name!r} to leave for later{nearest(name, REASONS)}")
+    seeds = tuple(dict.fromkeys(command.seeds))
+    if not seeds:
+        raise ValueError("--seeds names no seed: name at least one, 0 for example")
+    every = planned(made, command.scale, network, seeds)
+    runs = planned(made, command.scale, network, seeds, command.only)
+    return made, shared(runs, command.share), every, command.out or Path("reproduced") / command.scale
+
+
+def left_for_later(command: Reproduce) -> tuple[str, ...]:
+    """The attacks that are not made now."""
+    return tuple(name.strip() for name in command.without.split(",") if name.strip())
+
+
+def carried_out(command: Reproduce, runs: list[PlannedRun], out: Path) -> None:
+    """Train and attack what is missing, until all is there, time is up or a signal comes."""
+    for data in sorted({run.recipe.data.name for run in runs}):
+        load(data, command.data)
+    require_scale(out, command.scale)
+    ends = None if command.minutes is None else time.monotonic() + 60 * command.minutes
+    with stopping_after_a_step() as request, watching() as watcher:
+
+        def stop() -> bool:
+            return request() or (ends is not None and time.monotonic() >= ends)
+
+        reproduction = Reproduction(
+            out=out,
+            folder=command.data,
+            device=command.device,
+            stop=stop,
+            watcher=watcher,
+            without=left_for_later(command),
+            slow_images=command.slow_images,
+        )
+        try:
+            reproduction.carry_out(runs)
+        except StoppedError as stopped:
+            if request.number:
+                raise
+            print(printable(f"after {command.minutes:g} minutes: {stopped}"))
+
+
+def listed() -> str:
+    """A line for each experiment."""
+    rows = [(name, experiment.title) for name, experiment in experiments().items()]
+    width = max(len(name) for name, _ in rows)
+    lines = [f"{name.ljust(width)}  {title}" for name, title in (*rows, (EVERY, "all of these"))]
+    scales = [f"--scale {scale}: {words}" for scale, words in SCALES.items()]
+    return "\n".join([*lines, "", *scales])
+
+
+def plan_text(command: Reproduce, runs: list[PlannedRun], out: Path) -> str:
+    """The runs with what is there of them and the minutes they are expected to take."""
+
+    def nothing() -> bool:
+        return False
+
+    with watching() as watcher:
+        looking = Reproduction(
+            out=out,
+            folder=command.data,
+            device="cpu",
+            stop=nothing,
+            watcher=watcher,
+            without=left_for_later(command),
+            slow_images=command.slow_images,
+        )
+        states = {run.name: "done" if looking.complete(run) else state_of(run, out) for run in runs}
+    rows: list[tuple[str, ...]] = []
+    left = 0.0
+    for run in runs:
+        minutes, state = expected(run, left_for_later(command), command.slow_images), states[run.name]
+        left += {"done": 0.0, "diverged": 0.0, "trained": minutes.attacks}.get(state, minutes.minutes)
+        recipe = run.recipe
+        rows.append(
+            (
+                run.name,
+                type(recipe.model).__name__,
+                f"{recipe.steps:,} x {recipe.batch}",
+                f"{minutes.training:.1f}",
+                f"{minutes.attacks:.1f}",
+                state,
+            )
+        )
+    heading = ("run", "network", "steps x batch", "minutes of training", "of attacks", "here")
+    words = f"{len(rows)} runs in {out}, {left:.0f} minutes left ({BASIS})"
+    return f"{aligned(heading, rows)}\n\n{words}" if rows else "nothing needs to be trained"

@@ -1,0 +1,176 @@
+"""Experiments as text: the paper's tables with ours beside them, statements with verdicts, hours and what differs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..recipes.published import printed
+from ..recipes.words import ATTACKS
+from .definition import CLEAN, SURFACES, Cell, Experiment, Found, Table, Trial
+from .evidence import Evidence
+from .layout import aligned
+from .measured import Measured, concerned, of_edition
+from .scales import NETWORKS, SCALES, Network, Scale
+from .statements import NOT_MEASURED
+
+NOTHING = "–"
+HEADLINE = (
+    ("SRT, CIFAR-10, pixel-wise", "cifar10-pixel-srt", "Table 4", ("clean", "pgd", "autoattack")),
+    ("SRT, CIFAR-10, spatial", "cifar10-spatial-srt", "Table 3", ("clean", "gridadv")),
+    ("SRT, MNIST, pixel-wise", "mnist-pixel-srt", "Table 4", ("clean", "pgd", "autoattack")),
+    ("SRT, MNIST, spatial", "mnist-spatial-srt", "Table 3", ("clean", "gridadv")),
+    ("SRT++, CIFAR-10, pixel-wise", "cifar10-pixel-srt-plusplus-selected", "", ("clean", "pgd", "autoattack")),
+    ("SRT++, CIFAR-10, spatial", "cifar10-spatial-srt-plusplus-selected", "", ("clean", "gridadv")),
+    ("SRT++, MNIST, pixel-wise", "mnist-pixel-srt-plusplus-selected", "", ("clean", "pgd", "autoattack")),
+)
+"""what a reader wants to know first: rows of the headline table, where the paper prints them, and their columns"""
+VERDICTS = {"pass": "**pass**", "fail": "**fail**", "undecided": "not decided"}
+
+
+@dataclass(frozen=True, slots=True)
+class Edition:
+    """All evidence of one scale, with one network in place of WRN-34-10 or with that itself."""
+
+    scale: Scale
+    network: Network
+    evidence: Sequence[Evidence]
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return f"{SCALES[self.scale]}, {NETWORKS[self.network]}"
+
+
+def editions(evidence: Sequence[Evidence]) -> list[Edition]:
+    """Every scale and network of which there is evidence, the paper's schedule first."""
+    scales: tuple[Scale, ...] = ("paper", "short", "smoke")
+    networks: tuple[Network, ...] = ("own", "resnet-18")
+    return [
+        Edition(scale, network, of_edition(evidence, scale, network))
+        for scale in scales
+        for network in networks
+        if any(each.scale == scale and each.network == network for each in evidence)
+    ]
+
+
+def table_text(table: Table, edition: Edition | None) -> str:
+    """A table with the paper's number and ours in each cell, and a row more where a run kept other weights."""
+    found = Measured(edition.evidence if edition else ())
+    other = Measured(found.evidence, of_other=True)
+    heading = ["paper / ours" if table.place else "ours", *(column_words(*column) for column in table.columns)]
+    rows: list[list[str]] = []
+    for trial in table.rows:
+        rows.append([trial.called, *(cell_text(table, trial, column, found) for column in table.columns)])
+        if any(each.name == trial.name and each.other is not None for each in found.evidence):
+            cells = [cell_text(table, trial, column, other, ours_alone=True) for column in table.columns]
+            rows.append([f"{trial.called}, {other_words(trial)} weights", *cells])
+    return aligned(heading, rows)
+
+
+def other_words(trial: Trial) -> str:
+    """What the weights are called that a run did not keep."""
+    return "last" if trial.recipe.validation.keep == "best" else "best"
+
+
+def column_words(column: str, fraction: float) -> str:
+    """The heading of a column."""
+    words = {CLEAN: "clean", "minutes": "minutes", "pgd-10": "PGD-10", "pgd-20": "PGD-20"} | SURFACES
+    shown = words.get(column, ATTACKS.get(column, column))
+    return shown if fraction == 1 else f"{shown} {fraction:g}"
+
+
+def cell_text(
+    table: Table, trial: Trial, column: tuple[str, float], found: Measured, *, ours_alone: bool = False
+) -> str:
+    """A cell: the paper's number, where the paper has one, and ours."""
+    name, fraction = column
+    if name == "minutes":
+        timed = found.minutes(trial.name)
+        ours = NOTHING if timed is None else f"{timed[0]:.1f}"
+        theirs = printed(table.place, trial.name).get("minutes")
+    else:
+        figure = found.figure(Cell(trial.name, name, fraction))
+        ours = NOTHING if figure is None else str(figure)
+        theirs = printed(table.place, trial.name).get(name) if fraction == 1 else None
+    if not table.place or ours_alone:
+        return ours
+    shown = NOTHING if theirs is None else f"{theirs:,.0f}" if name == "minutes" else f"{theirs:.2f}"
+    return f"{shown} / {ours}"
+
+
+def statement_lines(experiment: Experiment, found: Found) -> list[str]:
+    """A line for each statement: its verdict and the figures."""
+    lines: list[str] = []
+    for statement in experiment.statements:
+        verdict, figures = statement.check(found)
+        if figures == NOT_MEASURED:
+            lines.append(f"- not yet: {statement.words}")
+        else:
+            lines.append(f"- {VERDICTS[verdict]}: {statement.words} ({figures})")
+    return lines
+
+
+def spent(experiment: Experiment, edition: Edition) -> str:
+    """Hours, devices, seeds and networks of an experiment's runs."""
+    names = {trial.name for trial in experiment.trials}
+    runs = [each for each in edition.evidence if each.name in names]
+    training = sum(each.seconds / each.together for each in runs) / 3600
+    attacks = sum(result.seconds for each in runs for result in each.report.attacks) / 3600
+    devices = ", ".join(sorted({each.device for each in runs}))
+    models = ", ".join(sorted({type(each.recipe.model).__name__ for each in runs}))
+    images = ", ".join(sorted({f"{len(each.report.labels):,}" for each in runs}))
+    seeds = ", ".join(str(seed) for seed in sorted({each.seed for each in runs}))
+    few = {f"{len(each.slow.labels):,}" for each in runs if each.slow is not None}
+    slow = f", AutoAttack and Pointwise on the first {', '.join(sorted(few))} where that was too long" if few else ""
+    attacks += sum(result.seconds for each in runs if each.slow is not None for result in each.slow.attacks) / 3600
+    return (
+        f"{len(runs)} runs of {models} (seeds {seeds}) on {devices}: {training:.2f} hours of training, "
+        f"{attacks:.2f} of attacks on {images} test images{slow}."
+    )
+
+
+def shown_in(table: Table, edition: Edition) -> bool:
+    """Whether a table has a row that is this edition's own; rows without WRN-34-10 belong to the paper's networks."""
+    names = {trial.name for trial in table.rows}
+    mine = [each for each in edition.evidence if each.name in names]
+    return any(edition.network == "own" or concerned(each) for each in mine)
+
+
+def experiment_text(experiment: Experiment, evidence: Sequence[Evidence], level: str = "##") -> str:
+    """A whole experiment in Markdown: each edition's tables, statements and hours."""
+    parts = [f"{level} {experiment.name}: {experiment.title}"]
+    if experiment.counted is not None:
+        return "\n\n".join([*parts, experiment.counted(), "\n".join(statement_lines(experiment, Measured(())))])
+    told = [edition for edition in editions(evidence) if any(shown_in(table, edition) for table in experiment.tables)]
+    for edition in told:
+        parts.append(f"{level}# {edition.title[0].upper()}{edition.title[1:]}")
+        own = [table for table in experiment.tables if shown_in(table, edition)]
+        parts.extend(f"{table.title}:\n\n{table_text(table, edition)}" for table in own)
+        parts.append("\n".join(statement_lines(experiment, Measured(edition.evidence))))
+        parts.append(spent(experiment, edition))
+    if not told:
+        parts.extend(f"{table.title}:\n\n{table_text(table, None)}" for table in experiment.tables)
+        parts.append("\n".join(statement_lines(experiment, Measured(()))))
+    parts.extend(f"What differs: {remark}." for remark in experiment.remarks)
+    return "\n\n".join(parts)
+
+
+def headline(evidence: Sequence[Evidence]) -> str:
+    """The headline table: the paper's numbers and ours, for each edition of which there are any."""
+    columns = ("clean", "pgd", "gridadv", "autoattack")
+    rows: list[list[str]] = []
+    for words, trial, place, wanted in HEADLINE:
+        theirs = printed(place, trial) if place else {}
+        if theirs:
+            cells = [f"{theirs[column]:.2f}" if column in wanted and column in theirs else "" for column in columns]
+            rows.append([words, "the paper", *cells])
+        for edition in editions(evidence):
+            found = Measured(edition.evidence)
+            if not any(
+                each.name == trial and (edition.network == "own" or concerned(each)) for each in found.evidence
+            ):
+                continue
+            figures = {column: found.figure(Cell(trial, column)) for column in wanted}
+            cells = [("" if column not in wanted else str(figures[column] or NOTHING)) for column in columns]
+            network = "" if edition.network == "own" else ", ResNet-18"
+            rows.append([words, f"ours, {edition.scale} schedule{network}", *cells])
+    return aligned(("accuracy in %", "whose", *(column_words(column, 1.0) for column in columns)), rows)

@@ -1,0 +1,220 @@
+"""Evidence: all that is kept of a finished run once its weights are gone, as one JSON file in `results/`."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from .. import recipe as recipe_files
+from .. import report as reports
+from .. import sweeps
+from ..files import write_whole
+from ..printing import printable, shortened
+from ..recipe import Recipe
+from ..report import Report
+from ..runs import RunDirectory
+from ..sweeps import Sweep
+from .definition import CLEAN, SURFACES, Cell
+from .scales import Network, Scale
+
+FORMAT = 1
+LOG_LINES = 100
+"""lines of a log that are kept"""
+NOTES = "reproduced.json"
+"""what a reproduction notes in the directory of a run: how many runs shared the device, and its surfaces"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Evidence:
+    """One finished run: what it was, how long it took, and what every attack did to every image."""
+
+    name: str
+    """of the trial"""
+    seed: int
+    scale: Scale
+    network: Network
+    recipe: Recipe
+    report: Report
+    other: Report | None = None
+    """on the weights that were not kept, where the run selected some on its validation part"""
+    slow: Report | None = None
+    """under attacks that take long, on fewer images"""
+    sweep: Sweep | None = None
+    surfaces: Mapping[str, Sequence[float]]
+    """what was measured around each of the first test images"""
+    seconds: float
+    """of training"""
+    together: int
+    """runs that shared the device while it trained"""
+    log: Mapping[str, Sequence[float]]
+    """columns of the log"""
+
+    @property
+    def device(self) -> str:
+        """Where it was trained and attacked."""
+        return str(self.report.provenance.get("device", "unknown"))
+
+    @property
+    def file_name(self) -> str:
+        """Its name among the results."""
+        return f"{directory_name(self.name, self.network, self.seed)}.json"
+
+    def samples(self, cell: Cell, *, of_other: bool = False) -> Tensor | None:
+        """What was measured on each image, in percent for accuracies; none where it was not."""
+        if cell.column in SURFACES:
+            found = self.surfaces.get(cell.column)
+            return None if found is None or of_other else torch.tensor(found, dtype=torch.float64)
+        report = self.other if of_other else self.report
+        if cell.fraction != 1 and not of_other:
+            report = self.sweep.reports.get(cell.fraction) if self.sweep is not None else None
+        if report is None:
+            return None
+        if cell.column == CLEAN:
+            return 100 * report.survivors().double()
+        for found in (report, None if of_other or cell.fraction != 1 else self.slow):
+            if found is not None and cell.column in {result.name for result in found.attacks}:
+                return 100 * found.survivors(cell.column).double()
+        return None
+
+    def dumps(self) -> str:
+        """The evidence as JSON text."""
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "name": self.name,
+                "seed": self.seed,
+                "scale": self.scale,
+                "network": self.network,
+                "seconds": round(self.seconds, 3),
+                "together": self.together,
+                "recipe": recipe_files.plain(self.recipe),
+                "report": tree_of(self.report),
+                "other": None if self.other is None else tree_of(self.other),
+                "slow": None if self.slow is None else tree_of(self.slow),
+                "sweep": None if self.sweep is None else json.loads(bare(self.sweep).dumps()),
+                "surfaces": dict(self.surfaces),
+                "log": dict(self.log),
+            },
+            separators=(",", ":"),
+        )
+
+
+def tree_of(report: Report) -> Any:
+    """The report as plain values; the recipe stands beside it already."""
+    return json.loads(replace(report, recipe=None).dumps())
+
+
+def bare(sweep: Sweep) -> Sweep:
+    """The sweep without the recipe in each of its reports."""
+    return replace(
+        sweep, reports={fraction: replace(report, recipe=None) for fraction, report in sweep.reports.items()}
+    )
+
+
+def directory_name(trial: str, network: Network, seed: int) -> str:
+    """The name of a run's directory."""
+    return f"{trial}{'-resnet18' if network == 'resnet-18' else ''}-seed-{seed}"
+
+
+def loads(text: str, source: str = "the evidence") -> Evidence:
+    """The evidence that `dumps` wrote."""
+    try:
+        tree = json.loads(text)
+        if tree["format"] != FORMAT:
+            raise ValueError(f"it has format {shortened(tree['format'])}, this version reads {FORMAT}")
+        if tree["scale"] not in ("smoke", "short", "paper") or tree["network"] not in ("own", "resnet-18"):
+            raise ValueError("its scale or network is none that there is")
+        return Evidence(
+            name=reports.typed(tree, "name", str),
+            seed=reports.typed(tree, "seed", int),
+            scale=tree["scale"],
+            network=tree["network"],
+            seconds=float(tree["seconds"]),
+            together=reports.typed(tree, "together", int),
+            recipe=recipe_files.loads(json.dumps(tree["recipe"])),
+            report=reports.loads(json.dumps(tree["report"])),
+            other=None if tree["other"] is None else reports.loads(json.dumps(tree["other"])),
+            slow=None if tree["slow"] is None else reports.loads(json.dumps(tree["slow"])),
+            sweep=None if tree["sweep"] is None else sweeps.loads(json.dumps(tree["sweep"])),
+            surfaces={str(name): [float(value) for value in row] for name, row in tree["surfaces"].items()},
+            log={str(name): [float(value) for value in row] for name, row in tree["log"].items()},
+        )
+    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        reason = f"no evidence of a run ({type(error).__name__}: {shortened(error)})"
+    except ValueError as error:
+        reason = f"no evidence that can be read ({shortened(error)})"
+    raise ValueError(f"{printable(source)} is {reason}: collect it again with `unperturbed reproduce --collect`")
+
+
+def read_all(folder: Path) -> list[Evidence]:
+    """All evidence below a folder, in the order of its file names; none where there is no folder."""
+    return [loads(path.read_text(encoding="utf-8"), str(path)) for path in sorted(folder.glob("*/*.json"))]
+
+
+def write(evidence: Evidence, folder: Path) -> Path:
+    """Write evidence where `read_all` finds it: the path."""
+    path = folder / evidence.scale / evidence.file_name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, (evidence.dumps() + "\n").encode())
+    return path
+
+
+def of_run(directory: Path, name: str, seed: int, scale: Scale, network: Network) -> Evidence | None:
+    """The evidence in the directory of a run; none where it is not trained and attacked yet."""
+    run = RunDirectory(directory)
+    if not run.weights.is_file() or not run.report.is_file():
+        return None
+    log, notes = run.read_log(), read_notes(directory)
+    other, slow = directory / OTHER_REPORT, directory / SLOW_REPORT
+    return Evidence(
+        name=name,
+        seed=seed,
+        scale=scale,
+        network=network,
+        recipe=run.read_recipe(),
+        report=reports.read(run.report),
+        other=reports.read(other) if other.is_file() else None,
+        slow=reports.read(slow) if slow.is_file() else None,
+        sweep=sweeps.read(directory),
+        surfaces=notes.get("surfaces", {}),
+        seconds=sum(record["seconds"] for record in log),
+        together=notes.get("together", 1),
+        log=thinned(log),
+    )
+
+
+OTHER_REPORT = "report-other.json"
+"""what an evaluation found on the weights that a run did not keep"""
+SLOW_REPORT = "report-slow.json"
+"""what attacks that take long found on fewer images"""
+
+
+def read_notes(directory: Path) -> dict[str, Any]:
+    """What a reproduction noted of a run."""
+    try:
+        tree = json.loads((directory / NOTES).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return cast(dict[str, Any], tree) if isinstance(tree, dict) else {}
+
+
+def note(directory: Path, **changes: object) -> None:
+    """Add to what is noted of a run."""
+    write_whole(directory / NOTES, json.dumps(read_notes(directory) | changes).encode())
+
+
+def thinned(log: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    """The log as columns of at most so many lines, evenly spread, the last among them; four digits of each number."""
+    if not log:
+        return {}
+    count = min(len(log), LOG_LINES)
+    lines = [log[(index + 1) * len(log) // count - 1] for index in range(count)]
+    names = [name for name, value in lines[0].items() if isinstance(value, int | float)]
+    return {
+        name: [float(f"{line.get(name, 0.0):.4g}") if name != "step" else line["step"] for line in lines]
+        for name in names
+    }

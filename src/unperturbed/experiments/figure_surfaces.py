@@ -1,0 +1,43 @@
+"""Figures 3 to 6: decision and loss surfaces of standard training and of SRT around test images."""
+
+from ..recipes import named
+from .definition import SURFACES, Cell, Experiment, Statement, Table, Trial
+from .statements import Comparison, above
+
+WORDS = {"cifar10": "CIFAR-10", "mnist": "MNIST", "pixel": "pixel-wise", "spatial": "spatial"}
+PANELS = tuple((data, scenario) for data in ("mnist", "cifar10") for scenario in ("spatial", "pixel"))
+
+
+def experiment() -> Experiment:
+    """Four panels, each with the model trained for it."""
+    return Experiment(
+        name="figure-surfaces",
+        title="Decision and loss surfaces around test images (Figures 3 to 6)",
+        tables=tuple(
+            Table(
+                title=f"{WORDS[data]}, {WORDS[scenario]}",
+                rows=tuple(
+                    Trial(recipe=named(f"{data}-{scenario}-{method}"), surfaces=True)
+                    for method in ("standard", "srt")
+                ),
+                columns=tuple((name, 1.0) for name in SURFACES if name.endswith(scenario)),
+            )
+            for data, scenario in PANELS
+        ),
+        statements=tuple(statement(data, scenario) for data, scenario in PANELS),
+        remarks=("means over the first test images; `unperturbed surface` draws the pictures from the same runs",),
+    )
+
+
+def statement(data: str, scenario: str) -> Statement:
+    """What the text says of a panel: a plateau of right answers around x, and lower peaks of the loss."""
+    srt, standard = f"{data}-{scenario}-srt", f"{data}-{scenario}-standard"
+    return above(
+        f"around test images SRT is right on a larger part of the surface, and its loss peaks lower, than standard "
+        f"training, on {WORDS[data]}, {WORDS[scenario]}",
+        [
+            Comparison(Cell(srt, f"surface.{scenario}"), Cell(standard, f"surface.{scenario}")),
+            Comparison(Cell(standard, f"peak.{scenario}"), Cell(srt, f"peak.{scenario}")),
+        ],
+        printed=False,
+    )

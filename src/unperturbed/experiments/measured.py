@@ -1,0 +1,103 @@
+"""Numbers of an experiment: from evidence, with errors over images and seeds, or from the paper's tables."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+import torch
+from torch import Tensor
+
+from ..models import WideResNet
+from ..recipes.published import printed
+from .definition import Cell, Difference, Figure
+from .evidence import Evidence
+from .scales import Network, Scale
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What finished runs say, of one scale and one network."""
+
+    evidence: Sequence[Evidence]
+    of_other: bool = False
+    """whether the weights that were not kept are meant, where there are any"""
+
+    def samples(self, cell: Cell) -> dict[int, Tensor]:
+        """What was measured on each image, by seed."""
+        found = {
+            each.seed: samples
+            for each in self.evidence
+            if each.name == cell.trial and (samples := each.samples(cell, of_other=self.of_other)) is not None
+        }
+        return dict(sorted(found.items()))
+
+    def figure(self, cell: Cell, /) -> Figure | None:
+        """The mean over seeds."""
+        means = [samples.mean().item() for samples in self.samples(cell).values()]
+        if not means:
+            return None
+        mean = sum(means) / len(means)
+        return Figure(mean, standard_error(means), len(means))
+
+    def difference(self, cell: Cell, other: Cell, /) -> Difference | None:
+        """The difference on the same images, over the seeds that both have; the larger of its two errors."""
+        first, second = self.samples(cell), self.samples(other)
+        pairs = [
+            first[seed] - second[seed]
+            for seed in first.keys() & second.keys()
+            if first[seed].shape == second[seed].shape
+        ]
+        if not pairs or len({len(pair) for pair in pairs}) > 1:
+            return None
+        by_image = torch.stack(pairs).mean(0)
+        over_images = by_image.std(correction=1).item() / sqrt(len(by_image)) if len(by_image) > 1 else 0.0
+        over_seeds = standard_error([pair.mean().item() for pair in pairs]) or 0.0
+        return Difference(by_image.mean().item(), max(over_images, over_seeds))
+
+    def minutes(self, trial: str, /) -> tuple[float, str] | None:
+        """The mean over seeds, of runs that had a device for themselves, and that device."""
+        alone = [each for each in self.evidence if each.name == trial and each.together == 1]
+        devices = {each.device for each in alone}
+        if len(devices) != 1:
+            return None
+        return sum(each.seconds for each in alone) / len(alone) / 60, devices.pop()
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What the paper prints, in one of its tables."""
+
+    place: str
+
+    def figure(self, cell: Cell, /) -> Figure | None:
+        """The number of the paper."""
+        number = printed(self.place, cell.trial).get(cell.column) if cell.fraction == 1 else None
+        return None if number is None else Figure(number)
+
+    def difference(self, cell: Cell, other: Cell, /) -> Difference | None:
+        """The difference of both numbers, to the last digit of which the paper stands."""
+        first, second = self.figure(cell), self.figure(other)
+        return None if first is None or second is None else Difference(first.mean - second.mean, 0.0)
+
+    def minutes(self, trial: str, /) -> tuple[float, str] | None:
+        """The minutes that the paper prints."""
+        number = printed(self.place, trial).get("minutes")
+        return None if number is None else (number, "GTX 1080")
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """Of the mean of several values; none of a single one."""
+    if len(values) < 2:
+        return None
+    mean = sum(values) / len(values)
+    return sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
+
+
+def of_edition(evidence: Sequence[Evidence], scale: Scale, network: Network) -> list[Evidence]:
+    """The evidence of one scale: with that network in place of WRN-34-10, and of all recipes that never had it."""
+    return [each for each in evidence if each.scale == scale and (each.network == network or not concerned(each))]
+
+
+def concerned(evidence: Evidence) -> bool:
+    """Whether a run has WRN-34-10, or another network in its place."""
+    return evidence.network != "own" or isinstance(evidence.recipe.model, WideResNet)

@@ -1,0 +1,182 @@
+"""The runs that experiments need, dealt out and timed in advance."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Literal
+
+from ..models import DigitsCNN, ResNet, ResNet18, SmallCNN, WideResNet
+from ..printing import quoted
+from ..recipe import Recipe
+from ..recipes import named
+from .catalog import experiments
+from .definition import Experiment, Trial, merged
+from .evidence import directory_name, read_notes
+from .passes import passes_of_attack, passes_of_image
+from .scales import SLOW_ATTACKS, Network, Scale, scaled, substituted
+
+SIDE_BY_SIDE = 4
+"""runs of small networks that share a GPU"""
+FOUR_TAKE = 2.34
+"""how many times as long as one run alone four side by side took (results/training-speed.json)"""
+MEASURED: Mapping[type, tuple[float, str]] = {
+    SmallCNN: (24_660.7, "mnist-pixel-srt"),
+    ResNet: (21_898.1, "cifar10-spatial-srt"),
+    ResNet18: (7_820.4, "cifar10-pixel-srt"),
+    WideResNet: (1_234.9, "cifar10-pixel-srt"),
+}
+"""images a second of a step by that recipe on one H200, by network (results/training-speed.json)"""
+BASIS = (
+    "expected on one H200: steps x batch x passes counted on a small network, over passes a second from "
+    "results/training-speed.json; attacks as if no image fell, so at most that"
+)
+START_UP = 30.0
+"""seconds until the first step: reading, compiling, recording"""
+ATTACK_START_UP = 15.0
+"""seconds until the first attack on a model"""
+LEAST_SECONDS_A_STEP = 0.001
+"""that launching a recorded step takes, or a pass of an attack, however small it is"""
+ATTACKED_AT_ONCE = 500
+"""images, as evaluate does by default"""
+SMOKE_SECONDS = 0.5
+"""that a smoke run takes on one core"""
+SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "digits": (1, 8, 8)}
+TRAINING_IMAGES = {"mnist": 60_000, "cifar10": 50_000, "digits": 1_397}
+TEST_IMAGES = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRun:
+    """One run of a trial: its seed, scale and network."""
+
+    trial: Trial
+    seed: int
+    scale: Scale
+    network: Network
+
+    @property
+    def name(self) -> str:
+        """The name of its directory."""
+        return directory_name(self.trial.name, self.network, self.seed)
+
+    @property
+    def recipe(self) -> Recipe:
+        """Its recipe, with another split, other weights and other batches for each seed."""
+        recipe = scaled(self.trial.recipe, self.scale, self.network)
+        return replace(recipe, seed=self.seed, data=replace(recipe.data, seed=self.seed))
+
+    @property
+    def alone(self) -> bool:
+        """Whether it has a device for itself: it is timed, or its network fills the device."""
+        return self.trial.timed or not isinstance(self.recipe.model, SmallCNN | ResNet | DigitsCNN)
+
+
+def planned(
+    chosen: Sequence[Experiment], scale: Scale, network: Network, seeds: Sequence[int], only: str = "*"
+) -> list[PlannedRun]:
+    """All runs that these experiments need, each once; a run is timed wherever any experiment asks for that."""
+    timed = {trial.name for experiment in experiments().values() for trial in experiment.trials if trial.timed}
+    trials = merged([trial for experiment in chosen for trial in experiment.trials]).values()
+    runs = [
+        PlannedRun(
+            trial=replace(trial, timed=trial.name in timed),
+            seed=seed,
+            scale=scale,
+            network=network if substituted(trial.recipe, network) else "own",
+        )
+        for seed in seeds
+        for trial in trials
+    ]
+    kept = [run for run in runs if any(fnmatch(run.name, pattern.strip()) for pattern in only.split(","))]
+    if runs and not kept:
+        raise ValueError(f"--only {quoted(only)} leaves none of {len(runs)} runs, {runs[0].name} for example")
+    return kept
+
+
+def groups(runs: Sequence[PlannedRun], at_once: int) -> list[list[PlannedRun]]:
+    """The runs in their order, or first those that may share a device, side by side with others about as long."""
+    if at_once == 1:
+        return [[run] for run in runs]
+    sharing = sorted((run for run in runs if not run.alone), key=lambda run: expected(run).training)
+    side_by_side = [sharing[start : start + at_once] for start in range(0, len(sharing), at_once)]
+    return side_by_side + [[run] for run in runs if run.alone]
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Minutes that a run is expected to take."""
+
+    training: float
+    attacks: float
+
+    @property
+    def minutes(self) -> float:
+        """Both together."""
+        return self.training + self.attacks
+
+
+def expected(run: PlannedRun, without: tuple[str, ...] = (), slow_images: int | None = None) -> Expected:
+    """How long a run takes from its first step to its last attack, on the basis that BASIS states.
+
+    Attacks that are left for later do not count; those that take long may be made on fewer images.
+    """
+    if run.scale == "smoke":
+        return Expected(SMOKE_SECONDS / 120, SMOKE_SECONDS / 120)
+    recipe = run.recipe
+    seconds = START_UP + training_seconds(recipe) * (1.0 if run.alone else FOUR_TAKE / SIDE_BY_SIDE)
+    if recipe.labeler == "teacher":
+        seconds += recipe.teacher.steps * max(LEAST_SECONDS_A_STEP, 3 * recipe.batch / passes_a_second(recipe))
+    fractions = sum(1 for fraction in run.trial.fractions if fraction != 1)
+    an_image = sum(
+        passes_of_attack(attack, SHAPES[recipe.data.name])
+        * (1 + fractions * (name in run.trial.swept))
+        * ((slow_images or TEST_IMAGES) / TEST_IMAGES if name in SLOW_ATTACKS else 1)
+        for name, attack in run.trial.attacks_at(run.scale).items()
+        if name not in without
+    )
+    seconds_a_pass = max(1 / passes_a_second(recipe), LEAST_SECONDS_A_STEP / ATTACKED_AT_ONCE)
+    attacking = ATTACK_START_UP + TEST_IMAGES * an_image * seconds_a_pass
+    return Expected(seconds / 60, attacking / 60)
+
+
+def training_seconds(recipe: Recipe) -> float:
+    """Of all steps of a recipe."""
+    passes = passes_of_image(recipe, TRAINING_IMAGES[recipe.data.name]).worth
+    # Adversarial weight perturbation takes one more gradient of the weights.
+    passes += 3.0 if recipe.weight_perturbation else 0.0
+    return recipe.steps * max(LEAST_SECONDS_A_STEP, recipe.batch * passes / passes_a_second(recipe))
+
+
+def passes_a_second(recipe: Recipe) -> float:
+    """Forward passes' worth of images that go through the recipe's network in a second."""
+    if type(recipe.model) not in MEASURED:
+        raise ValueError(f"the speed of {type(recipe.model).__name__} was not measured, so that no plan can be made")
+    images, name = MEASURED[type(recipe.model)]
+    recipe = named(name)
+    return images * passes_of_image(recipe, TRAINING_IMAGES[recipe.data.name]).worth
+
+
+def shared(runs: Sequence[PlannedRun], share: str) -> list[PlannedRun]:
+    """The runs of share `I/N`: dealt out by expected minutes, the longest first, whatever is done already."""
+    number, _, count = share.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise ValueError(f"--share must be I/N with I from 1 to N, 2/3 for example, got {quoted(share)}")
+    loads = [0.0] * int(count)
+    mine: set[str] = set()
+    for run in sorted(runs, key=lambda run: (-expected(run).minutes, run.name)) if int(count) > 1 else ():
+        place = loads.index(min(loads))
+        loads[place] += expected(run).minutes
+        if place == int(number) - 1:
+            mine.add(run.name)
+    return [run for run in runs if int(count) == 1 or run.name in mine]
+
+
+def state_of(run: PlannedRun, out: Path) -> Literal["trained", "diverged", "begun", "missing"]:
+    """How far the training of a run has got."""
+    path = out / run.name
+    if (path / "model.safetensors").is_file():
+        return "trained"
+    if read_notes(path).get("failed"):
+        return "diverged"
+    return "begun" if (path / "checkpoint.pt").is_file() else "missing"

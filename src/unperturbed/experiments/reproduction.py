@@ -1,0 +1,268 @@
+"""Carrying experiments out: what is missing is trained, attacked and measured, and anything may stop it anywhere."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from .. import report as reports
+from .. import sweeps
+from ..datasets import Dataset, load
+from ..evaluation import evaluate, settings_of
+from ..files import write_whole
+from ..guards import DivergedError
+from ..progress import Bars, Lines, Titled
+from ..recipe import Recipe, plain
+from ..report import Report
+from ..runs import RunDirectory
+from ..runtime import pick_device
+from ..signals import StoppedError
+from ..training import fresh_model, train_together
+from ..unfinished import FILE, Unfinished
+from .evidence import OTHER_REPORT, SLOW_REPORT, note, read_notes
+from .planning import SIDE_BY_SIDE, PlannedRun, groups, state_of
+from .scales import SLOW_ATTACKS, Scale, images_attacked
+from .terrain import surfaces_around
+
+FORMAT = 1
+MARK = "reproduction.json"
+"""the file that says of which scale the runs in a directory are"""
+QUICK_ATTACKS = ("fgsm", "pgd", "pgd-10", "pgd-20", "cw", "randadv", "gridadv")
+"""attacks that the weights a run did not keep are under too"""
+Stop = Callable[[], bool]
+
+
+def require_scale(out: Path, scale: Scale) -> None:
+    """Refuse a directory with runs of another scale, else make it one of this scale."""
+    mark = out / MARK
+    if mark.is_file():
+        try:
+            found: Any = json.loads(mark.read_text(encoding="utf-8"))
+            theirs = found["scale"] if found["format"] == FORMAT else None
+        except (ValueError, KeyError, TypeError):
+            theirs = None
+        if theirs is None:
+            raise ValueError(f"{mark} is not of this version of unperturbed: name another --out")
+        if theirs != scale:
+            raise ValueError(
+                f"{out} holds runs at scale {theirs}, not {scale}: name another --out, or --scale {theirs}"
+            )
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    write_whole(mark, json.dumps({"format": FORMAT, "scale": scale}).encode())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reproduction:
+    """Where runs lie, on what they are trained and attacked, and who may stop them."""
+
+    out: Path
+    folder: Path | None
+    device: str
+    stop: Stop
+    watcher: Bars | Lines
+    without: tuple[str, ...] = ()
+    """attacks that are left for later"""
+    slow_images: int | None = None
+    """test images that attacks which take long are made on; none: as many as others"""
+
+    def carry_out(self, runs: Sequence[PlannedRun]) -> None:
+        """Train and attack what is missing of these runs, group by group."""
+        at_once = SIDE_BY_SIDE if pick_device(self.device).type == "cuda" else 1
+        for group in groups(runs, at_once):
+            missing = [run for run in group if state_of(run, self.out) in ("missing", "begun")]
+            self.train_or_note(missing)
+            for run in group:
+                if (self.out / run.name / "model.safetensors").is_file() and not self.complete(run):
+                    self.attack(run)
+            if self.stop():
+                raise StoppedError("stopped between two runs; the same command goes on with the next")
+
+    def train_or_note(self, runs: Sequence[PlannedRun]) -> None:
+        """Train these runs; one that diverges is noted, so that it does not keep the others from being trained."""
+        if not runs:
+            return
+        try:
+            self.train(runs)
+        except DivergedError as error:
+            if len(runs) > 1:
+                for run in runs:
+                    self.train_or_note([run])
+                return
+            path = self.out / runs[0].name
+            note(path, failed=str(error))
+            Titled(self.watcher, path.name).warned(f"{error}; it is left as it is: delete {path} to start it anew")
+
+    def train(self, runs: Sequence[PlannedRun]) -> None:
+        """Train these runs side by side."""
+        directories = {self.out / run.name: run.recipe for run in runs}
+        try:
+            train_together(
+                directories,
+                folder=self.folder,
+                device=self.device,
+                watchers={path: Titled(self.watcher, path.name) for path in directories},
+                checkpoint_seconds=120.0,
+                stop=self.stop,
+            )
+        finally:
+            for path in directories:
+                if (path / "recipe.json").is_file():
+                    note(path, together=max(len(runs), int(read_notes(path).get("together", 1))))
+
+    def wanted(self, run: PlannedRun) -> dict[str, Any]:
+        """The attacks on a run, but for those that are left for later or made on fewer images."""
+        left = (*self.without, *(SLOW_ATTACKS if self.slow_images else ()))
+        attacks = run.trial.attacks_at(run.scale)
+        return {name: attack for name, attack in attacks.items() if name not in left}
+
+    def slow(self, run: PlannedRun) -> dict[str, Any]:
+        """The attacks that are made on fewer images."""
+        attacks = run.trial.attacks_at(run.scale) if self.slow_images else {}
+        return {name: attacks[name] for name in attacks if name in SLOW_ATTACKS and name not in self.without}
+
+    def swept(self, run: PlannedRun, fraction: float) -> dict[str, Any]:
+        """Those at a perturbation fraction."""
+        attacks = run.trial.swept_at(run.scale, fraction)
+        return {name: attack for name, attack in attacks.items() if name not in self.without}
+
+    def complete(self, run: PlannedRun) -> bool:
+        """Whether all attacks are made and all surfaces measured."""
+        path = self.out / run.name
+        if not (path / "report.json").is_file() or not (path / "model.safetensors").is_file():
+            return False
+        if not holds(reports.read(path / "report.json"), self.wanted(run)):
+            return False
+        if slow := self.slow(run):
+            made = [reports.read(file) for file in (path / "report.json", path / SLOW_REPORT) if file.is_file()]
+            if not any(holds(report, slow) for report in made):
+                return False
+        if run.trial.fractions:
+            sweep = sweeps.read(path)
+            if sweep is None or not all(
+                fraction in sweep.reports and holds(sweep.reports[fraction], self.swept(run, fraction))
+                for fraction in run.trial.fractions
+            ):
+                return False
+        if run.trial.surfaces and not read_notes(path).get("surfaces"):
+            return False
+        return not run.recipe.data.validation or (path / OTHER_REPORT).is_file() or bool(read_notes(path).get("same"))
+
+    def attack(self, run: PlannedRun) -> None:
+        """Make the attacks that are missing, on the weights that the run kept and on those it did not."""
+        directory = RunDirectory(self.out / run.name)
+        recipe = directory.read_recipe()
+        dataset = tested(load(recipe.data.name, self.folder), run.scale)
+        model = fresh_model(recipe, dataset)
+        directory.read_weights(model)
+        watcher = Stopping(self.watcher, run.name, self.stop)
+        report = self.evaluated(run, model, dataset, recipe, directory.report, self.wanted(run), watcher)
+        if (slow := self.slow(run)) and not holds(report, slow):
+            few = tested(dataset, run.scale, self.slow_images)
+            self.evaluated(run, model, few, recipe, directory.path / SLOW_REPORT, slow, watcher)
+        if run.trial.fractions:
+            sweeps.sweep(
+                model,
+                dataset.test_images,
+                dataset.test_labels,
+                lambda fraction: self.swept(run, fraction),
+                run.trial.fractions,
+                directory.path,
+                eps=run.trial.radius,
+                at_most=report,
+                device=self.device,
+                watcher=watcher,
+                recipe=plain(recipe),
+            )
+        if run.trial.surfaces and not read_notes(directory.path).get("surfaces"):
+            measured = surfaces_around(model.to(pick_device(self.device)), dataset, run.trial, run.scale)
+            note(directory.path, surfaces=measured)
+        if recipe.data.validation:
+            self.attack_the_other(run, directory, recipe, dataset, watcher)
+
+    def attack_the_other(
+        self, run: PlannedRun, directory: RunDirectory, recipe: Recipe, dataset: Dataset, watcher: "Stopping"
+    ) -> None:
+        """Attack the weights that were not kept: the last where the best were, and the other way around."""
+        state = directory.read_checkpoint(torch.device("cpu"))
+        other = None if state is None else weights_not_kept(recipe, state)
+        if other is None:
+            note(directory.path, same=True)
+            return
+        model = fresh_model(recipe, dataset)
+        model.load_state_dict(other)
+        attacks = {name: attack for name, attack in self.wanted(run).items() if name in QUICK_ATTACKS}
+        self.evaluated(run, model, dataset, recipe, directory.path / OTHER_REPORT, attacks, watcher)
+
+    def evaluated(
+        self,
+        run: PlannedRun,
+        model: nn.Module,
+        dataset: Dataset,
+        recipe: Recipe,
+        path: Path,
+        attacks: Mapping[str, Any],
+        watcher: "Stopping",
+    ) -> Report:
+        """Attack a model and keep the report there, also of an attack that is interrupted."""
+
+        def save(report: Report) -> None:
+            write_whole(path, report.dumps().encode())
+
+        report = evaluate(
+            model,
+            dataset.test_images,
+            dataset.test_labels,
+            attacks,
+            device=self.device,
+            watcher=watcher,
+            recipe=plain(recipe),
+            previous=reports.read(path) if path.exists() else None,
+            save=save,
+            unfinished=Unfinished(path.with_name(FILE)),
+        )
+        save(report)
+        return report
+
+
+class Stopping:
+    """A watcher of attacks that ends them between two batches once they are to stop."""
+
+    def __init__(self, watcher: Bars | Lines, title: str, stop: Stop) -> None:
+        self.watcher, self.title, self.stop = watcher, title, stop
+
+    def attacked(self, name: str, done: int, images: int, standing: float, /) -> None:
+        self.watcher.title = self.title
+        self.watcher.attacked(name, done, images, standing)
+        if done < images and self.stop():
+            raise StoppedError(
+                f"stopped while attacking {self.title} with {name}; the same command goes on from there"
+            )
+
+
+def holds(report: Report, attacks: Mapping[str, Any]) -> bool:
+    """Whether a report has all of these attacks, with these settings."""
+    made = {(result.name, result.settings) for result in report.attacks}
+    return all((name, settings_of(attack)) in made for name, attack in attacks.items())
+
+
+def tested(dataset: Dataset, scale: Scale, most: int | None = None) -> Dataset:
+    """The data set with those of its test images that are attacked at that scale, at most so many."""
+    counts = [count for count in (images_attacked(scale), most) if count is not None]
+    count = min(counts) if counts else None
+    return replace(dataset, test_images=dataset.test_images[:count], test_labels=dataset.test_labels[:count])
+
+
+def weights_not_kept(recipe: Recipe, state: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The last weights where the best on validation were kept, else the best; none where both are the same."""
+    best = state["best"]
+    # An average whose BatchNorms are estimated anew at the end of a run is not in its checkpoint.
+    estimated = bool(recipe.averaging.decay) and recipe.averaging.batchnorm == "estimated"
+    if not best or best["step"] == state["step"] or estimated:
+        return None
+    kept_best = recipe.validation.keep == "best" or state["fallen"]
+    return (state["average"] or state["model"]) if kept_best else best["weights"]

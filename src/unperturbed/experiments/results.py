@@ -1,0 +1,70 @@
+"""docs/results.md, generated from the evidence in results/: `python -m unperturbed.experiments.results`."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..files import write_whole
+from .account import experiment_text, headline
+from .catalog import experiments
+from .evidence import Evidence, of_run, read_all, write
+from .planning import PlannedRun
+
+FOLDER = Path("results") / "reproduce"
+PAGE = Path("docs") / "results.md"
+INTRODUCTION = """# Results
+
+The paper's tables and figures with our numbers beside them, its statements with their verdicts, and what differs.
+Generated from the JSON files in `results/reproduce` by `python -m unperturbed.experiments.results`; a test compares.
+Each file holds a run's recipe, its log, its seconds and device, and what every attack made of every test image.
+
+Accuracies are in percent: the paper's / ours; `–` where there is no number, in the paper or yet. ± is the standard
+error over seeds where several were run. A statement is decided where differences are more than two standard errors,
+of the same test images and of seeds, away from what it claims; else it is not decided, or not yet measured. Weights
+are the last ones of a run, as in the paper, unless a row says otherwise; where weights are selected, that is done on
+held-out labeled images, never on test images, and both the best and the last are shown.
+
+| scale | what it is |
+|---|---|
+| paper | the paper's schedule, to the step |
+| short | a triangular rate, as many images for every defense of a scenario; lambda of self-labeled terms ramped |
+
+Everywhere: 10,000 labels, class-balanced and seeded, the rest unlabeled; attacks keep the best iterate and search in
+bfloat16 on a GPU, and what they find is judged in float32. Where we differ from the paper and its authors' code
+stands in [fidelity.md](fidelity.md). The runs and their expected minutes: `unperturbed reproduce all --plan`.
+"""
+
+
+def page(evidence: Sequence[Evidence]) -> str:
+    """The whole page; smoke runs are no results."""
+    real = [each for each in evidence if each.scale != "smoke"]
+    parts = [
+        INTRODUCTION.strip(),
+        "## Headline",
+        headline(real),
+        *(experiment_text(each, real) for each in experiments().values()),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def write_page(folder: Path, path: Path) -> int:
+    """Write the page from the evidence in that folder; how many runs it rests on."""
+    evidence = read_all(folder)
+    write_whole(path, page(evidence).encode())
+    return len(evidence)
+
+
+def found_in(runs: Sequence[PlannedRun], out: Path) -> list[Evidence]:
+    """The evidence of those runs that are trained and attacked."""
+    made = (of_run(out / run.name, run.trial.name, run.seed, run.scale, run.network) for run in runs)
+    return [evidence for evidence in made if evidence is not None]
+
+
+def collect(runs: Sequence[PlannedRun], out: Path, folder: Path) -> list[Path]:
+    """Write the evidence of finished runs to a folder: the paths."""
+    return [write(evidence, folder) for evidence in found_in(runs, out)]
+
+
+if __name__ == "__main__":
+    source, target = (Path(word) for word in (*sys.argv[1:], str(FOLDER), str(PAGE))[:2])
+    print(f"{target}: {write_page(source, target)} runs")

@@ -1,0 +1,180 @@
+"""The paper's statements, made of comparisons that numbers decide: pass, fail, or undecided.
+
+A comparison is decided where the difference is more than two standard errors away from what is claimed: those of the
+same test images, and of the seeds where several were run. A statement passes where all of its comparisons do, and
+fails where one fails.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from ..recipes.published import printed as printed_numbers
+from .definition import CLEAN, Cell, Difference, Finding, Found, Statement, Verdict
+
+ERRORS = 2.0
+"""standard errors within which a difference decides nothing"""
+NOT_MEASURED = "not yet measured"
+MOST_FIGURES = 4
+"""comparisons that a sentence quotes"""
+
+
+class Comparison(NamedTuple):
+    """That one cell lies above another, by so many points at least; below 0: that it lies no more than that under."""
+
+    higher: Cell
+    lower: Cell
+    by: float = 0.0
+
+
+def above(words: str, comparisons: Sequence[Comparison], *, printed: bool = True) -> Statement:
+    """That all of these comparisons hold."""
+
+    def check(found: Found) -> Finding:
+        told: list[tuple[Verdict, float, str]] = []
+        missing = 0
+        for comparison in comparisons:
+            difference = found.difference(comparison.higher, comparison.lower)
+            if difference is None:
+                missing += 1
+                continue
+            verdict = decided(difference, comparison.by)
+            told.append((verdict, difference.points - comparison.by, quoted(found, comparison, difference)))
+        return summed_up(told, missing, len(comparisons))
+
+    return Statement(words=words, check=check, printed=printed)
+
+
+def among_the_best(
+    words: str, trial: str, rivals: Sequence[str], columns: Sequence[str], *, place: int = 2
+) -> Statement:
+    """That in each of these columns fewer than `place` rivals lie above the trial."""
+
+    def check(found: Found) -> Finding:
+        told: list[tuple[Verdict, float, str]] = []
+        missing = 0
+        for column in columns:
+            differences = [found.difference(Cell(trial, column), Cell(rival, column)) for rival in rivals]
+            known = [difference for difference in differences if difference is not None]
+            if len(known) < len(rivals):
+                missing += 1
+                continue
+            verdicts = [decided(difference, 0.0) for difference in known]
+            lost, open_ = verdicts.count("fail"), verdicts.count("undecided")
+            verdict: Verdict = "fail" if lost >= place else "pass" if lost + open_ < place else "undecided"
+            rank = 1 + sum(difference.points < 0 for difference in known)
+            told.append((verdict, float(-rank), f"{Cell(trial, column).in_words}: place {rank} of {len(rivals) + 1}"))
+        return summed_up(told, missing, len(columns))
+
+    return Statement(words=words, check=check)
+
+
+def reaches(words: str, goals: Sequence[tuple[Cell, float]], *, printed: bool = False) -> Statement:
+    """That each of these cells reaches its goal, in percent; by the mean over seeds alone."""
+
+    def check(found: Found) -> Finding:
+        told: list[tuple[Verdict, float, str]] = []
+        missing = 0
+        for cell, goal in goals:
+            figure = found.figure(cell)
+            if figure is None:
+                missing += 1
+                continue
+            verdict: Verdict = "pass" if figure.mean >= goal else "fail"
+            told.append((verdict, figure.mean - goal, f"{cell.in_words}: {figure} against {goal:g}"))
+        return summed_up(told, missing, len(goals))
+
+    return Statement(words=words, check=check, printed=printed)
+
+
+def as_printed(words: str, place: str, trial: str, columns: Sequence[str], short_of: float) -> Statement:
+    """That our numbers of a row are at most so many points short of those that the paper prints."""
+    numbers = printed_numbers(place, trial)
+    return reaches(words, [(Cell(trial, column), numbers[column] - short_of) for column in columns])
+
+
+def faster(words: str, quick: str, slow: str, times: float) -> Statement:
+    """That training the one takes the other's time divided by so many, on one device."""
+
+    def check(found: Found) -> Finding:
+        quickly, slowly = found.minutes(quick), found.minutes(slow)
+        if quickly is None or slowly is None:
+            return Finding("undecided", NOT_MEASURED)
+        if quickly[0] <= 0 or quickly[1] != slowly[1]:
+            return Finding("undecided", f"not timed on one device: {quickly[1]} and {slowly[1]}")
+        ratio = slowly[0] / quickly[0]
+        figures = f"{quick} {quickly[0]:.1f} minutes, {slow} {slowly[0]:.1f}: {ratio:.1f} times"
+        return Finding("pass" if ratio >= times else "fail", figures)
+
+    return Statement(words=words, check=check)
+
+
+def nearer_to_print(words: str, readings: tuple[str, str], row: str, place: str, columns: Sequence[str]) -> Statement:
+    """That the first of two readings lies nearer to a printed row, by the mean distance over these columns."""
+
+    def check(found: Found) -> Finding:
+        numbers = printed_numbers(place, row)
+        distances: list[float] = []
+        for reading in readings:
+            figures = [found.figure(Cell(reading, column)) for column in columns]
+            known = [figure.mean for figure in figures if figure is not None]
+            if len(known) < len(columns):
+                return Finding("undecided", NOT_MEASURED)
+            apart = [abs(mean - numbers[column]) for mean, column in zip(known, columns, strict=True)]
+            distances.append(sum(apart) / len(apart))
+        first, second = distances
+        figures = f"{readings[0]} is {first:.2f} points from {place} on average, {readings[1]} {second:.2f}"
+        return Finding("pass" if first <= second else "fail", figures)
+
+    return Statement(words=words, check=check, printed=False)
+
+
+def decided(difference: Difference, by: float) -> Verdict:
+    """Whether a difference is at least that large, as far as its error can tell."""
+    margin, doubt = difference.points - by, ERRORS * difference.error
+    if margin > doubt:
+        return "pass"
+    return "fail" if margin < -doubt else "undecided"
+
+
+def quoted(found: Found, comparison: Comparison, difference: Difference) -> str:
+    """A comparison in numbers."""
+    higher, lower = found.figure(comparison.higher), found.figure(comparison.lower)
+    claimed = f" (at least {comparison.by:+g})" if comparison.by else ""
+    return (
+        f"{comparison.higher.in_words} {higher}, {comparison.lower.in_words} {lower}: "
+        f"{difference.points:+.2f} ± {difference.error:.2f}{claimed}"
+    )
+
+
+def summed_up(told: Sequence[tuple[Verdict, float, str]], missing: int, claims: int) -> Finding:
+    """One finding of several: the comparisons that decide it come first, the closest of them foremost."""
+    if not told:
+        return Finding("undecided", NOT_MEASURED)
+    verdicts = [verdict for verdict, _, _ in told]
+    verdict: Verdict = "fail" if "fail" in verdicts else "pass"
+    if verdict == "pass" and ("undecided" in verdicts or missing):
+        verdict = "undecided"
+    order: dict[Verdict, int] = {"fail": 0, "undecided": 1, "pass": 2}
+    shown = sorted(told, key=lambda item: (order[item[0]], item[1]))[:MOST_FIGURES]
+    counts = f"{verdicts.count('pass')} of {claims} hold"
+    for words, count in (
+        ("fail", verdicts.count("fail")),
+        ("too close to tell", verdicts.count("undecided")),
+        ("not yet measured", missing),
+    ):
+        counts += f", {count} {words}" if count else ""
+    return Finding(verdict, f"{counts}. " + "; ".join(figures for _, _, figures in shown))
+
+
+def growing(cells: Sequence[Cell]) -> list[Comparison]:
+    """That each cell lies above the one before it."""
+    return [Comparison(later, earlier) for earlier, later in pairwise(cells)]
+
+
+def over(
+    higher: str, lower: str, columns: Sequence[str], by: float = 0.0, *, clean: bool = False
+) -> list[Comparison]:
+    """That one trial lies above another in all of these columns."""
+    names = (*((CLEAN,) if clean else ()), *columns)
+    return [Comparison(Cell(higher, column), Cell(lower, column), by) for column in names]

@@ -1,0 +1,201 @@
+"""Evidence: what is kept of a run, how small it is, and the page of results that is made from it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from handmade import evidence, report, sweep
+from unperturbed.experiments import evidence as files
+from unperturbed.experiments.account import editions as editions_of
+from unperturbed.experiments.account import experiment_text, headline, table_text
+from unperturbed.experiments.catalog import experiments
+from unperturbed.experiments.definition import Cell
+from unperturbed.experiments.planning import planned
+from unperturbed.experiments.results import page, write_page
+from unperturbed.models import ResNet18
+from unperturbed.recipes import named
+from unperturbed.report import AttackResult, Report
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_page_of_results_is_what_the_committed_evidence_says():
+    assert page(files.read_all(ROOT / "results" / "reproduce")) == (ROOT / "docs" / "results.md").read_text(
+        encoding="utf-8"
+    ), "write it again: python -m unperturbed.experiments.results"
+
+
+def test_committed_evidence_is_small():
+    sizes = [path.stat().st_size for path in (ROOT / "results" / "reproduce").glob("*/*.json")]
+    assert sum(sizes) < 15e6
+    assert all(size < 400_000 for size in sizes)
+
+
+def test_evidence_comes_back_as_it_was_written(tmp_path):
+    given = evidence(
+        "mnist-pixel-srt", 99, pgd=96, seed=2, other=report(98, {"pgd": 95}), sweep=sweep(half=97), scale="short"
+    )
+    path = files.write(given, tmp_path)
+    assert path == tmp_path / "short" / "mnist-pixel-srt-seed-2.json"
+    (back,) = files.read_all(tmp_path)
+    assert (back.name, back.seed, back.scale, back.network) == ("mnist-pixel-srt", 2, "short", "own")
+    assert back.recipe == given.recipe
+    assert back.log == given.log
+    for cell in (Cell(given.name), Cell(given.name, "pgd"), Cell(given.name, "pgd", 0.5)):
+        assert torch.equal(back.samples(cell), given.samples(cell))
+    assert back.samples(Cell(given.name, "pgd"), of_other=True).mean().item() == pytest.approx(95)
+    assert back.samples(Cell(given.name, "pgd", 0.25)) is None
+    assert back.samples(Cell(given.name, "fgsm")) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"format": 2}, "format 2, this version reads 1"),
+        ({"scale": "long"}, "scale or network"),
+        ({"report": {}}, "no report"),
+        ({"seed": "0"}, "should be of type int"),
+        ({"recipe": {"type": "Recipe", "steps": -1}}, "steps"),
+        ({"log": 3}, "no evidence of a run"),
+    ],
+)
+def test_evidence_of_another_version_or_damaged_is_refused_in_a_sentence(tmp_path, change, words):
+    path = files.write(evidence("mnist-pixel-srt"), tmp_path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ValueError, match=r"seed-0\.json is no evidence") as refused:
+        files.read_all(tmp_path)
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_run_of_ten_attacks_on_ten_thousand_images_stays_small(rng):
+    labels = torch.randint(10, (10_000,), generator=rng)
+    clean = torch.where(torch.rand(10_000, generator=rng) < 0.8, labels, (labels + 1) % 10)
+
+    def fooled(share):
+        moved = torch.rand(10_000, generator=rng) < share
+        return torch.where(moved, torch.randint(10, (10_000,), generator=rng), clean)
+
+    attacks = tuple(
+        AttackResult(
+            name=f"attack {i}", budget="b" * 80, settings="s" * 200, predicted=fooled(0.5), rejected=0, seconds=1
+        )
+        for i in range(10)
+    )
+    full = Report(labels=labels, clean=clean, attacks=attacks, seed=0, provenance={})
+    log = [{"step": 50 * i, **{f"q{j}": i / 7 for j in range(8)}} for i in range(1000)]
+    whole = replace(evidence("a"), report=full, log=files.thinned(log))
+    assert len(whole.dumps()) < 110_000
+
+
+def test_a_log_is_thinned_evenly_to_its_last_line():
+    log = [{"step": step, "standard": 1 / step} for step in range(1, 1001)]
+    columns = files.thinned(log)
+    assert len(columns["step"]) == files.LOG_LINES <= 300
+    assert columns["step"][-1] == 1000
+    assert columns["step"][0] == 10
+    assert columns["standard"][-1] == 0.001
+    assert files.thinned(log[:3])["step"] == [1, 2, 3]
+    assert files.thinned([]) == {}
+
+
+def test_a_table_shows_the_papers_numbers_ours_errors_and_what_is_not_there():
+    table = experiments()["table-4"].tables[1]
+    runs = [evidence("mnist-pixel-srt", 99, seed=seed, pgd=96 + seed) for seed in range(3)]
+    (edition,) = editions_of(runs)
+    rows = {line.split("|")[1].strip(): line for line in table_text(table, edition).splitlines()}
+    assert "99.28 / 99.00 ± 0.00" in rows["SRT"]
+    assert "96.60 / 97.00 ± 0.58" in rows["SRT"]
+    assert "97.77 / –" in rows["SRT"]
+    assert "94.69 / –" in rows["AT"]
+
+
+def test_best_and_last_weights_both_have_a_row():
+    better = experiments()["better"].tables[2]
+    runs = [evidence("mnist-pixel-srt-plusplus-selected", 99, autoattack=94, pgd=95, other=report(99, {"pgd": 93}))]
+    lines = table_text(better, editions_of(runs)[0]).splitlines()
+    kept, last = (line for line in lines if line.startswith("| SRT++"))
+    assert "95.00" in kept
+    assert last.startswith("| SRT++, last weights")
+    assert "93.00" in last
+    assert "95.00" not in last
+
+
+def test_editions_do_not_mix_networks_or_scales():
+    wide, narrow = named("cifar10-pixel-srt"), replace(named("cifar10-pixel-srt"), model=ResNet18())
+    runs = [
+        evidence("cifar10-pixel-srt", pgd=48, recipe=wide),
+        evidence("cifar10-pixel-srt", pgd=44, recipe=narrow, network="resnet-18"),
+        evidence("cifar10-pixel-srt", pgd=40, recipe=narrow, network="resnet-18", scale="short"),
+        evidence("mnist-pixel-srt", 99, pgd=96),
+    ]
+    text = experiment_text(experiments()["table-4"], runs)
+    own, other, short = text.split("\n### ")[1:]
+    assert "48.66 / 48.00" in own
+    assert "96.60 / 96.00" in own
+    assert "48.66 / 44.00" in other
+    assert "96.60" not in other
+    assert "48.66 / 40.00" in short
+    assert "ResNet-18 in place of WRN-34-10" in other.splitlines()[0]
+    lines = headline(runs).splitlines()
+    assert [line.split("|")[2].strip() for line in lines if "SRT, CIFAR-10, pixel-wise" in line] == [
+        "the paper",
+        "ours, paper schedule",
+        "ours, paper schedule, ResNet-18",
+        "ours, short schedule, ResNet-18",
+    ]
+
+
+def test_hours_device_seeds_and_differences_are_told():
+    runs = [
+        evidence("mnist-pixel-srt", pgd=96, seconds=7200.0, together=4, device="cuda: NVIDIA H200", seed=s)
+        for s in (0, 1)
+    ]
+    text = experiment_text(experiments()["table-4"], runs)
+    assert "2 runs of SmallCNN (seeds 0, 1) on cuda: NVIDIA H200: 1.00 hours of training, 0.02 of attacks" in text
+    assert "What differs: the paper states no budget for JSMA" in text
+
+
+def test_smoke_runs_are_no_results(tmp_path):
+    assert page([evidence("mnist-pixel-srt", pgd=12.34, scale="smoke")]) == page([])
+    assert "12.30" in page([evidence("mnist-pixel-srt", pgd=12.3)])
+    files.write(evidence("mnist-pixel-srt", pgd=12.3), tmp_path)
+    assert write_page(tmp_path, tmp_path / "page.md") == 1
+    assert "96.60 / 12.30" in (tmp_path / "page.md").read_text()
+
+
+def test_every_table_of_the_paper_stands_on_the_page():
+    text = page([])
+    for number in range(1, 10):
+        assert f"## table-{number}:" in text
+    for figure in ("compound", "unlabeled", "surfaces", "fast"):
+        assert f"## figure-{figure}:" in text
+    assert "## better:" in text
+    assert "48.66 / –" in text
+
+
+def test_a_whole_reproduction_stays_below_fifteen_megabytes():
+    """Eight kilobytes for predictions under an attack, as many for labels and clean ones, 15 for recipe and log."""
+    runs = planned(list(experiments().values()), "paper", "own", (0,))
+    reports = sum(1 + len(run.trial.fractions) + (run.recipe.data.validation > 0) for run in runs)
+    attacks = sum(len(run.trial.attacks) + len(run.trial.fractions) * len(run.trial.swept) for run in runs)
+    assert 8e3 * (2 * reports + attacks) + 15e3 * len(runs) < 15e6
+
+
+def test_what_is_not_measured_and_what_is_not_decided_are_told_apart():
+    experiment = experiments()["table-6"]
+    assert "- not yet: SRT is above RT at the same lambda" in experiment_text(experiment, [])
+    names = [trial.name for trial in experiment.trials if "lambda" in trial.name]
+    equal = [evidence(name, 99, fgsm=95, pgd=90) for name in names]
+    assert "- not decided: SRT is above RT at the same lambda" in experiment_text(experiment, equal)
+    better = [evidence(name, 99, fgsm=95, pgd=95 if "-srt-" in name else 90) for name in names]
+    assert "- not decided: SRT is above RT at the same lambda" in experiment_text(experiment, better)
+    best = [
+        evidence(name, 99, fgsm=98 if "-srt-" in name else 90, pgd=95 if "-srt-" in name else 90) for name in names
+    ]
+    assert "- **pass**: SRT is above RT at the same lambda" in experiment_text(experiment, best)
+    worse = [evidence(name, 99, fgsm=80 if "-srt-" in name else 90, pgd=90) for name in names]
+    assert "- **fail**: SRT is above RT at the same lambda" in experiment_text(experiment, worse)

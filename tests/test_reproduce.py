@@ -1,0 +1,411 @@
+"""The command that repeats the paper: every experiment in small, stopped and gone on with, planned and collected."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from unperturbed import cli
+from unperturbed import report as reports
+from unperturbed.attacks import fgsm
+from unperturbed.datasets import load
+from unperturbed.evaluation import evaluate
+from unperturbed.experiments import evidence as files
+from unperturbed.experiments.account import experiment_text
+from unperturbed.experiments.catalog import chosen, experiments
+from unperturbed.experiments.definition import Trial
+from unperturbed.experiments.planning import groups, planned
+from unperturbed.experiments.reproduction import Reproduction, Stopping, weights_not_kept
+from unperturbed.experiments.terrain import surfaces_around
+from unperturbed.guards import DivergedError
+from unperturbed.models import DigitsCNN
+from unperturbed.progress import Lines
+from unperturbed.recipes import named
+from unperturbed.signals import StoppedError
+from unperturbed.unfinished import Part, Unfinished
+
+SMOKE = ("--scale", "smoke", "--device", "cpu")
+
+
+def reproduce(*words, capsys=None):
+    """Run the command; what it printed."""
+    cli.main(["reproduce", *map(str, words)])
+    return capsys.readouterr().out if capsys else ""
+
+
+def refused(*words, capsys):
+    """The sentence with which the command refuses."""
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["reproduce", *map(str, words)])
+    sentence = str(stopped.value.code)
+    assert sentence.startswith("unperturbed: ")
+    assert "\n" not in sentence
+    return sentence
+
+
+@pytest.mark.parametrize("name", list(experiments()))
+def test_every_experiment_runs_in_small_and_prints_a_number_in_each_cell(name, tmp_path, capsys):
+    printed = reproduce(name, *SMOKE, "--out", tmp_path, capsys=capsys)
+    runs = planned(chosen([name]), "smoke", "own", (0,))
+    for run in runs:
+        report = reports.read(tmp_path / run.name / "report.json")
+        assert [result.name for result in report.attacks] == list(run.trial.attacks)
+        assert (tmp_path / run.name / "model.safetensors").is_file()
+    assert f"## {name}: " in printed
+    if name == "table-7":
+        assert not runs
+        return
+    rows = [line for line in printed.splitlines() if line.startswith("| ") and "---" not in line]
+    kept = [row for row in rows if not re.search("(best|last) weights", row)]
+    assert len(kept) == sum(1 + len(table.rows) for table in experiments()[name].tables)
+    assert not [row for row in kept for cell in row.split("|")[2:-1] if cell.strip().endswith("–")]
+    assert "not yet measured" not in printed
+    written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json*")}
+    assert reproduce(name, *SMOKE, "--out", tmp_path, capsys=capsys) == printed
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json*")} == written
+
+
+class StopAt:
+    """Whether to stop: at the call of that number."""
+
+    def __init__(self, call):
+        self.call = call
+
+    def __call__(self):
+        self.call -= 1
+        return self.call == 0
+
+
+def reproduction(out, stop=bool, **changes):
+    return Reproduction(out=out, folder=None, device="cpu", stop=stop, watcher=Lines(), **changes)
+
+
+def test_stopped_at_any_moment_it_goes_on_and_ends_with_the_same_weights_and_predictions(tmp_path):
+    runs = planned(
+        chosen(["table-9", "figure-compound"]),
+        "smoke",
+        "own",
+        (0,),
+        "cifar10-pixel-srt-fast-*,cifar10-compound-at-seed-0",
+    )
+    assert len(runs) == 2
+    reproduction(tmp_path / "whole").carry_out(runs)
+    stops = 0
+    for call in (*range(1, 9), 12, 10**9):
+        try:
+            reproduction(tmp_path / "parts", StopAt(call)).carry_out(runs)
+        except StoppedError as stopped:
+            stops += 1
+            assert "the same command goes on" in str(stopped)
+    assert stops >= 5
+    for run in runs:
+        whole, parts = (tmp_path / name / run.name for name in ("whole", "parts"))
+        assert (whole / "model.safetensors").read_bytes() == (parts / "model.safetensors").read_bytes()
+        one, other = (reports.read(path / "report.json") for path in (whole, parts))
+        assert one.subject == other.subject
+        for first, second in zip(one.attacks, other.attacks, strict=True):
+            assert (first.name, first.settings) == (second.name, second.settings)
+            assert torch.equal(first.predicted, second.predicted)
+
+
+def test_after_its_minutes_it_stops_with_a_sentence_and_goes_on_later(tmp_path, capsys):
+    words = ("table-6", *SMOKE, "--only", "*-lambda-0.2-*", "--out", tmp_path)
+    printed = reproduce(*words, "--minutes", "0.0001", capsys=capsys)
+    assert "after 0.0001 minutes: stopped" in printed
+    assert "98.10 / –" in printed
+    printed = reproduce(*words, capsys=capsys)
+    assert "98.10 / –" not in printed
+
+
+def test_sigterm_ends_it_with_a_sentence_and_its_exit_code(tmp_path):
+    words = [sys.executable, "-m", "unperturbed", "reproduce", "table-1", *SMOKE, "--out", str(tmp_path)]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    end = time.monotonic() + 120
+    while not list(tmp_path.glob("*/report.json")) and time.monotonic() < end and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    errors = process.communicate(timeout=120)[1]
+    assert process.returncode == 128 + signal.SIGTERM
+    assert re.search(r"unperturbed: stopped.*the same command goes on", errors)
+
+
+def test_runs_that_experiments_share_are_trained_once():
+    every = planned(list(experiments().values()), "paper", "own", (0,))
+    names = [run.name for run in every]
+    assert len(names) == len(set(names)) == 119
+    recipes = [replace(run.recipe, name="") for run in every]
+    assert len(set(recipes)) == len(recipes)
+    assert "cifar10-spatial-srt-seed-0" in [run.name for run in planned(chosen(["table-1"]), "paper", "own", (0,))]
+
+
+def test_the_attacks_of_all_experiments_on_a_shared_run_are_made():
+    (run,) = planned(chosen(["table-4", "figure-compound"]), "paper", "own", (0,), "mnist-pixel-srt-seed-0")
+    assert {"jsma", "autoattack", "gridadv+", "pgd"} <= set(run.trial.attacks)
+    assert run.trial.swept == ("pgd", "gridadv", "pgd+", "gridadv+")
+    assert set(run.trial.swept_at("paper", 0.5)) == set(run.trial.swept)
+
+
+def test_small_networks_share_a_gpu_and_timed_runs_do_not():
+    runs = planned(chosen(["table-3", "table-8"]), "paper", "own", (0,))
+    together = groups(runs, 4)
+    assert sorted(run.name for group in together for run in group) == sorted(run.name for run in runs)
+    alone = {group[0].trial.name for group in together if len(group) == 1}
+    assert {"cifar10-spatial-srt", "cifar10-spatial-srt-fast", "cifar10-spatial-klr"} <= alone
+    assert max(len(group) for group in together) == 4
+    assert all(len(group) == 1 for group in groups(runs, 1))
+
+
+def test_another_seed_is_another_split_and_other_weights():
+    first, second = planned(chosen(["table-6"]), "paper", "own", (0, 5), "mnist-pixel-srt-lambda-0.2-*")
+    assert (second.recipe.seed, second.recipe.data.seed, second.name) == (5, 5, "mnist-pixel-srt-lambda-0.2-seed-5")
+    assert replace(second.recipe, seed=0, data=first.recipe.data) == first.recipe
+
+
+def test_a_network_in_place_of_the_wide_one_has_a_directory_of_its_own():
+    runs = planned(chosen(["table-4"]), "paper", "resnet-18", (0,))
+    names = {run.name: type(run.recipe.model).__name__ for run in runs}
+    assert names["cifar10-pixel-srt-resnet18-seed-0"] == "ResNet18"
+    assert names["mnist-pixel-srt-seed-0"] == "SmallCNN"
+
+
+def test_a_run_that_diverges_is_noted_and_the_others_are_made(tmp_path, monkeypatch, capsys):
+    runs = planned(chosen(["table-6"]), "smoke", "own", (0,), "*-lambda-0.2-*")
+    train = Reproduction.train
+
+    def diverging(self, group):
+        train(self, group)
+        if group[0].trial.name == runs[0].trial.name:
+            (self.out / group[0].name / "model.safetensors").unlink()
+            raise DivergedError("the loss is not finite from step 2 on")
+
+    monkeypatch.setattr(Reproduction, "train", diverging)
+    reproduction(tmp_path).carry_out(runs)
+    assert not (tmp_path / runs[0].name / "report.json").exists()
+    assert (tmp_path / runs[1].name / "report.json").is_file()
+    assert "not finite from step 2 on; it is left as it is" in capsys.readouterr().err
+    words = ("table-6", *SMOKE, "--only", "*-lambda-0.2-*", "--out", tmp_path)
+    assert "diverged" in reproduce(*words, "--plan", capsys=capsys)
+
+
+def test_the_plan_tells_runs_minutes_their_basis_and_what_is_there(tmp_path, capsys):
+    words = ("table-6", *SMOKE, "--out", tmp_path, "--only", "*-lambda-0.2-*,*-lambda-0.4-*")
+    reproduce(*words, "--share", "1/2")
+    plan = reproduce(*words, "--plan", capsys=capsys)
+    lines = [line for line in plan.splitlines() if line.startswith("| mnist")]
+    assert len(lines) == 4
+    assert sum(line.endswith("done |") for line in lines) == 2
+    assert sum(line.endswith("missing |") for line in lines) == 2
+    paper = reproduce("table-4", "--scale", "paper", "--plan", "--out", tmp_path / "none", capsys=capsys)
+    assert "results/training-speed.json" in paper
+    assert not (tmp_path / "none").exists()
+    (srt,) = (line for line in paper.splitlines() if line.startswith("| cifar10-pixel-srt-seed-0"))
+    training = float(srt.split("|")[4])
+    assert training == pytest.approx(46_875 * 128 / 1234.9 / 60, rel=0.05)
+
+
+def test_collected_evidence_tells_what_the_runs_told(tmp_path, capsys):
+    words = ("table-9", *SMOKE, "--out", tmp_path / "runs")
+    printed = reproduce(*words, capsys=capsys)
+    told = reproduce(*words, "--collect", tmp_path / "results", capsys=capsys)
+    assert "4 of 4 runs" in told
+    found = files.read_all(tmp_path / "results")
+    assert len(found) == 4
+    (fast,) = (each for each in found if each.name == "cifar10-pixel-srt-fast")
+    assert fast.other is None or fast.other.subject != fast.report.subject
+    assert fast.seconds > 0
+    assert experiment_text(experiments()["table-9"], found) + "\n\n" == printed
+    assert not list((tmp_path / "results").rglob("*.safetensors"))
+
+
+def test_weights_that_were_not_kept_are_the_others():
+    recipe = named("cifar10-pixel-srt-fast")
+    best = {"step": 5, "weights": {"w": "best"}}
+    state = {"step": 9, "best": best, "average": {}, "model": {"w": "last"}, "fallen": ""}
+    assert recipe.validation.keep == "last"
+    assert weights_not_kept(recipe, state) == {"w": "best"}
+    assert weights_not_kept(recipe, state | {"fallen": "fell"}) == {"w": "last"}
+    keeps_best = replace(recipe, validation=replace(recipe.validation, keep="best"))
+    assert weights_not_kept(keeps_best, state) == {"w": "last"}
+    assert weights_not_kept(keeps_best, state | {"average": {"w": "average"}}) == {"w": "average"}
+    assert weights_not_kept(keeps_best, state | {"best": best | {"step": 9}}) is None
+
+
+def test_without_an_experiment_all_are_listed(capsys):
+    printed = reproduce(capsys=capsys)
+    for name, experiment in experiments().items():
+        assert re.search(rf"^{name} +{re.escape(experiment.title)}$", printed, re.M)
+    cli.main(["list", "experiments"])
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in experiments())
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("tabel-3",), "there is no experiment 'tabel-3', did you mean 'table-3'?"),
+        (("table-3", "--share", "3/2"), "--share must be I/N with I from 1 to N"),
+        (("table-3", "--only", "nothing"), "--only 'nothing' leaves none of 10 runs"),
+        (("table-3", "--seeds"), "--seeds names no seed"),
+        (("table-3", "--slow-images", "0"), "--slow-images"),
+        (("table-3", "--minutes", "0"), "--minutes must be a positive number"),
+        (("table-3", "--without", "autoatack"), "there is no attack 'autoatack' to leave for later, did you mean"),
+        (
+            ("table-3", "--scale", "short", "--data", "/nowhere/at/all"),
+            "the data folder /nowhere/at/all does not exist",
+        ),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(words, sentence, tmp_path, capsys):
+    assert sentence in refused(*words, "--out", tmp_path / "runs", capsys=capsys)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_directory_of_another_scale_or_version_is_refused(tmp_path, capsys):
+    words = ("table-6", *SMOKE, "--only", "*-rt-lambda-0.2-*", "--out", tmp_path)
+    reproduce(*words)
+    (tmp_path / "reproduction.json").write_text(json.dumps({"format": 1, "scale": "short"}))
+    assert "holds runs at scale short, not smoke" in refused(*words, capsys=capsys)
+    (tmp_path / "reproduction.json").write_text(json.dumps({"format": 2, "scale": "smoke"}))
+    assert "is not of this version of unperturbed" in refused(*words, capsys=capsys)
+
+
+def test_the_page_is_written_by_the_command_and_refuses_results_of_another_version(tmp_path, capsys):
+    target = tmp_path / "page.md"
+    assert "0 runs" in reproduce("--write", target, "--results", tmp_path, capsys=capsys)
+    assert target.read_text().startswith("# Results")
+    (tmp_path / "short").mkdir()
+    (tmp_path / "short" / "a.json").write_text('{"format": 7}')
+    assert "format 7, this version reads 1" in refused("--write", target, "--results", tmp_path, capsys=capsys)
+
+
+def test_attacks_left_for_later_are_made_later(tmp_path, capsys):
+    words = ("table-4", *SMOKE, "--only", "mnist-pixel-at-*", "--out", tmp_path)
+    reproduce(*words, "--without", "autoattack, jsma, pointwise")
+    path = tmp_path / "mnist-pixel-at-seed-0" / "report.json"
+    assert {result.name for result in reports.read(path).attacks} == {"fgsm", "pgd", "mi-fgsm", "cw", "ddn"}
+    assert "trained |" in reproduce(*words, "--plan", capsys=capsys)
+    reproduce(*words)
+    assert {"autoattack", "jsma", "pointwise"} <= {result.name for result in reports.read(path).attacks}
+    assert "done |" in reproduce(*words, "--plan", capsys=capsys)
+
+
+def test_attacks_that_take_long_may_be_made_on_fewer_images_and_on_all_later(tmp_path, capsys):
+    words = ("table-4", *SMOKE, "--only", "mnist-pixel-at-*", "--out", tmp_path)
+    printed = reproduce(*words, "--slow-images", "3", capsys=capsys)
+    path = tmp_path / "mnist-pixel-at-seed-0"
+    slow = reports.read(path / "report-slow.json")
+    assert {result.name for result in slow.attacks} == {"autoattack", "pointwise"}
+    assert len(slow.labels) == 3
+    assert "autoattack" not in {result.name for result in reports.read(path / "report.json").attacks}
+    assert "AutoAttack and Pointwise on the first 3 where that was too long" in printed
+    assert "done |" in reproduce(*words, "--slow-images", "3", "--plan", capsys=capsys)
+    assert "trained |" in reproduce(*words, "--plan", capsys=capsys)
+    (row,) = (line for line in printed.splitlines() if line.startswith("| AT ") and "98.99" in line)
+    assert f"– / {100 * slow.accuracy('autoattack'):.2f} |" in row
+    reproduce(*words, "--collect", tmp_path / "results")
+    (kept,) = files.read_all(tmp_path / "results")
+    assert len(kept.slow.labels) == 3
+    reproduce(*words)
+    assert "autoattack" in {result.name for result in reports.read(path / "report.json").attacks}
+
+
+class Interrupting:
+    """A watcher that ends an attack after so many batches."""
+
+    def __init__(self, batches):
+        self.batches = batches
+
+    def attacked(self, name, done, images, standing):
+        self.batches -= 1
+        if self.batches == 0:
+            raise StoppedError("stopped")
+
+
+def test_an_attack_that_was_interrupted_goes_on_with_the_next_batch(tmp_path):
+    digits, model = load("digits"), DigitsCNN(channels=(2, 2, 2), hidden=4)((1, 8, 8), 10)
+    images, labels = digits.test_images[:10], digits.test_labels[:10]
+    calls = []
+
+    def counted(f, x, y, rng):
+        calls.append(len(x))
+        return fgsm(eps=0.3)(f, x, y, rng)
+
+    def attacked(**changes):
+        return evaluate(model, images, labels, {"counted": counted}, batch=2, device="cpu", **changes)["counted"]
+
+    whole = attacked()
+    unfinished = Unfinished(tmp_path / "attack.json")
+    calls.clear()
+    with pytest.raises(StoppedError):
+        attacked(unfinished=unfinished, watcher=Interrupting(3))
+    assert len(calls) == 3
+    found = attacked(unfinished=unfinished)
+    assert len(calls) == 5
+    assert torch.equal(found.predicted, whole.predicted)
+    assert found.rejected == whole.rejected
+    assert not unfinished.path.exists()
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"key": 3}', '{"key": ["a"], "parts": {"0": {}}}'])
+def test_what_is_left_of_another_attack_counts_not(tmp_path, content):
+    unfinished = Unfinished(tmp_path / "attack.json")
+    unfinished.path.write_text(content)
+    assert unfinished.read(["a"]) == {}
+    assert Unfinished(tmp_path / "none").read(["a"]) == {}
+
+
+def test_parts_of_one_attack_do_not_count_for_another(tmp_path):
+    unfinished = Unfinished(tmp_path / "attack.json")
+    unfinished.write(["model", "pgd"], {0: Part(torch.tensor([3, 4]), 1, torch.tensor([0.5, torch.inf]), 2.0)})
+    assert unfinished.read(["model", "fgsm"]) == {}
+    (part,) = unfinished.read(["model", "pgd"]).values()
+    assert part.predicted.tolist() == [3, 4]
+    assert part.sizes.tolist() == [0.5, float("inf")]
+    assert (part.rejected, part.seconds) == (1, 2.0)
+
+
+def test_an_attack_stops_between_two_batches_and_not_before_its_last_is_kept():
+    stopping = Stopping(Lines(), "run", lambda: True)
+    stopping.attacked("pgd", 500, 500, 0.5)
+    with pytest.raises(StoppedError, match="stopped while attacking run with pgd; the same command goes on"):
+        stopping.attacked("pgd", 100, 500, 0.5)
+    Stopping(Lines(), "run", lambda: False).attacked("pgd", 100, 500, 0.5)
+
+
+def test_runs_that_shared_a_device_are_known_for_it(tmp_path):
+    runs = planned(chosen(["table-6"]), "smoke", "own", (0,), "*-lambda-0.2-*")
+    made = reproduction(tmp_path)
+    made.train(runs)
+    made.train(runs[:1])
+    made.carry_out(runs)
+    for run in runs:
+        assert files.of_run(tmp_path / run.name, run.trial.name, 0, "smoke", "own").together == 2
+
+
+def test_surfaces_tell_where_answers_stay_right_and_how_high_the_loss_rises():
+    digits = load("digits")
+    trial = Trial(recipe=named("mnist-pixel-srt"), surfaces=True)
+
+    class Always(torch.nn.Module):
+        def __init__(self, answer):
+            super().__init__()
+            self.answer = answer
+
+        def forward(self, x):
+            return 5.0 * torch.eye(10)[self.answer].expand(len(x), 10) + 0 * x.sum()
+
+    label = int(digits.test_labels[0])
+    others = replace(digits, test_labels=torch.full_like(digits.test_labels, label))
+    right = surfaces_around(Always(label), others, trial, "smoke")
+    wrong = surfaces_around(Always((label + 1) % 10), others, trial, "smoke")
+    for scenario in ("pixel", "spatial"):
+        assert right[f"surface.{scenario}"] == [100.0, 100.0]
+        assert wrong[f"surface.{scenario}"] == [0.0, 0.0]
+        assert max(right[f"peak.{scenario}"]) < 0.1 < 5 < min(wrong[f"peak.{scenario}"])

@@ -1,0 +1,153 @@
+"""Scales of a reproduction, the minutes that are expected, and the passes that are counted."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from unperturbed.experiments.catalog import chosen, experiments
+from unperturbed.experiments.definition import Trial, merged
+from unperturbed.experiments.passes import Passes, counting, passes_of_attack, passes_of_image, passes_of_step
+from unperturbed.experiments.planning import ATTACK_START_UP, FOUR_TAKE, MEASURED, expected, planned, shared
+from unperturbed.experiments.scales import SHORT, scaled, smoke
+from unperturbed.experiments.table_7 import check, counted, longer, table
+from unperturbed.models import ResNet18, WideResNet
+from unperturbed.objectives import SRT
+from unperturbed.recipes import RECIPES, named, usual_budget
+from unperturbed.schedules import Cyclic
+
+ROOT = Path(__file__).parent.parent
+TRIALS = [trial for experiment in experiments().values() for trial in experiment.trials]
+
+
+def test_at_the_papers_scale_recipes_are_the_papers():
+    for recipe in RECIPES.values():
+        assert scaled(recipe, "paper") == recipe
+    assert isinstance(scaled(named("cifar10-pixel-srt"), "paper", "resnet-18").model, ResNet18)
+    assert isinstance(scaled(named("cifar10-pixel-srt"), "paper").model, WideResNet)
+    assert scaled(named("mnist-pixel-srt"), "paper", "resnet-18") == named("mnist-pixel-srt")
+
+
+def test_short_runs_of_a_scenario_see_as_many_images_whatever_the_defense():
+    for trial in TRIALS:
+        recipe = scaled(trial.recipe, "short", "resnet-18")
+        images, batch, _ = SHORT["-".join(recipe.name.split("-")[:2])]
+        assert isinstance(recipe.optimizer.rate, Cyclic)
+        if "srt-fast" not in trial.name:
+            assert abs(recipe.steps * recipe.batch - images) <= batch
+        assert (recipe.ramp.over > 0) == (
+            type(recipe.objective).__name__ in ("SRT", "UAT") or "shortest" in trial.name
+        )
+
+
+def test_short_fast_srt_keeps_its_share_and_its_place_among_the_peaks():
+    whole, fast = (scaled(named(f"cifar10-pixel-{name}"), "short") for name in ("srt", "srt-fast"))
+    assert fast.steps / whole.steps == pytest.approx(50 / 120, rel=1e-2)
+    (double,) = (trial for trial in TRIALS if trial.name == "cifar10-pixel-srt-fast-peak-0.2-length-1")
+    assert scaled(double.recipe, "short").optimizer.rate.peak == pytest.approx(2 * fast.optimizer.rate.peak)
+    (short,) = (trial for trial in TRIALS if trial.name == "cifar10-pixel-srt-fast-shortest-30")
+    assert scaled(short.recipe, "short") == short.recipe
+    assert fast.validation.every == round(fast.steps / 20)
+
+
+def test_smoke_runs_need_no_download_and_little_time():
+    for trial in TRIALS:
+        recipe = smoke(trial.recipe)
+        assert (recipe.data.name, recipe.steps) == ("digits", 3)
+        assert type(recipe.objective) is type(trial.recipe.objective)
+        assert recipe.labeler == trial.recipe.labeler
+
+
+def test_trials_of_one_name_with_other_settings_are_refused():
+    one = Trial(recipe=named("mnist-pixel-srt"))
+    with pytest.raises(ValueError, match="two trials are called mnist-pixel-srt"):
+        merged([one, replace(one, recipe=replace(one.recipe, steps=1))])
+    with pytest.raises(ValueError, match="two trials"):
+        merged([one, replace(one, budget=usual_budget("cifar10"))])
+
+
+def test_the_speeds_behind_a_plan_are_those_that_were_measured():
+    rows = json.loads((ROOT / "results" / "training-speed.json").read_text())
+    cases = [row["images_per_second"]["ours"] for row in rows["rows"]]
+    assert [speed for speed, _ in MEASURED.values()] == pytest.approx(cases, rel=1e-4)
+    assert pytest.approx(rows["four_small_runs"]["ratio"], rel=1e-2) == FOUR_TAKE
+
+
+def test_an_evaluation_is_expected_to_take_about_what_one_took():
+    """GridAdv on 10,000 images took the spatial ResNet 17.7 seconds; AutoAttack on 1,000 a ResNet-18 78."""
+    measured = json.loads((ROOT / "results" / "attack-speed.json").read_text())
+    (run,) = planned(chosen(["table-1"]), "paper", "own", (0,), "cifar10-spatial-rt-lambda-0.15-*")
+    grid = replace(run, trial=replace(run.trial, attacks=("gridadv",)))
+    assert 60 * expected(grid).attacks - ATTACK_START_UP == pytest.approx(
+        measured["grid"]["ours, all images"]["seconds"], rel=0.5
+    )
+    (run,) = planned(chosen(["table-4"]), "paper", "resnet-18", (0,), "cifar10-pixel-srt-resnet18-*")
+    auto = replace(run, trial=replace(run.trial, attacks=("autoattack",)))
+    assert (60 * expected(auto).attacks - ATTACK_START_UP) / 10 == pytest.approx(
+        measured["autoattack"]["ours"]["seconds"], rel=0.2
+    )
+
+
+def test_shares_are_disjoint_together_everything_and_about_as_long():
+    runs = planned(chosen(["table-3", "table-5"]), "paper", "own", (0, 1))
+    parts = [shared(runs, f"{number}/3") for number in (1, 2, 3)]
+    assert sorted(run.name for part in parts for run in part) == sorted(run.name for run in runs)
+    minutes = [sum(expected(run).minutes for run in part) for part in parts]
+    assert max(minutes) < 1.2 * min(minutes)
+    assert shared(runs, "1/1") == runs
+
+
+def test_counting_sees_every_image_and_every_gradient():
+    f = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
+    x = torch.rand(5, 1, 2, 2)
+    with counting(f) as passes:
+        f(x)
+        f(x[:2]).sum().backward()
+        f.requires_grad_(False)
+        f(x[:3].requires_grad_()).sum().backward()
+    assert (passes.forward, passes.backward_to_weights, passes.backward_to_images) == (10, 2, 3)
+    assert (passes.all, passes.worth) == (15, 17)
+    f(x)
+    assert passes.forward == 10
+
+
+def test_a_step_of_srt_takes_the_passes_of_the_paper():
+    """C(x), K steps there and back, and both outer terms: 1 + 2 K + 3 (1 + 1/5) passes' worth an image."""
+    passes = passes_of_image(named("cifar10-pixel-srt"), 50_000)
+    assert passes.worth == pytest.approx(1 + 20 + 3 * 1.2)
+    assert passes_of_image(named("cifar10-pixel-standard"), 50_000).worth == pytest.approx(3)
+    assert passes_of_image(named("cifar10-pixel-at"), 50_000).worth == pytest.approx(20 + 3)
+    teacher = passes_of_image(named("cifar10-pixel-rst"), 50_000)
+    assert teacher.forward == pytest.approx(1 + 1 + 10 + 2)
+
+
+def test_the_complexity_of_the_paper_is_that_of_the_passes():
+    assert check(None).verdict == "pass"
+    srt = named("cifar10-pixel-srt")
+    assert counted(longer(srt, 3)).all - counted(longer(srt, 2)).all == 60 * 2 * 10
+    for method in ("Standard", "Worst-of-k", "KLR", "AT", "TRADES", "UAT", "RST", "SRT"):
+        assert f"| {method} " in table()
+
+
+def test_a_method_that_took_other_passes_would_be_found(monkeypatch):
+    def twice(recipe, labeled, unlabeled):
+        passes = passes_of_step(recipe, labeled, unlabeled)
+        more = 2 if isinstance(recipe.objective, SRT) else 1
+        return Passes(passes.forward * more, passes.backward_to_images, passes.backward_to_weights)
+
+    monkeypatch.setattr("unperturbed.experiments.table_7.passes_of_step", twice)
+    finding = check(None)
+    assert finding.verdict == "fail"
+    assert finding.figures.startswith("SRT: ")
+
+
+def test_passes_of_attacks():
+    attacks = usual_budget("cifar10").attacks()
+    shape = (3, 32, 32)
+    assert passes_of_attack(attacks["pgd"], shape) == pytest.approx(2 * 10, abs=3)
+    assert passes_of_attack(attacks["gridadv"], shape) == pytest.approx(775, rel=0.02)
+    assert passes_of_attack(attacks["fgsm"], shape) == pytest.approx(2, abs=2)
+    assert passes_of_attack(attacks["gridadv+"], shape) > passes_of_attack(attacks["gridadv"], shape)

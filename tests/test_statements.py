@@ -1,0 +1,217 @@
+"""Verdicts on statements: on numbers made by hand, with known answers, and on the paper's own."""
+
+import pytest
+
+from handmade import evidence
+from unperturbed.experiments.catalog import experiments
+from unperturbed.experiments.definition import Cell, Difference
+from unperturbed.experiments.measured import Measured, Printed, standard_error
+from unperturbed.experiments.statements import (
+    Comparison,
+    above,
+    among_the_best,
+    decided,
+    faster,
+    growing,
+    nearer_to_print,
+    over,
+    reaches,
+)
+
+
+def verdict(statement, *runs):
+    return statement.check(Measured(runs)).verdict
+
+
+@pytest.mark.parametrize(
+    ("points", "error", "by", "expected"),
+    [
+        (3.0, 1.0, 0.0, "pass"),
+        (2.0, 1.0, 0.0, "undecided"),
+        (-2.0, 1.0, 0.0, "undecided"),
+        (-2.1, 1.0, 0.0, "fail"),
+        (18.0, 0.4, 17.0, "pass"),
+        (17.5, 0.4, 17.0, "undecided"),
+        (16.0, 0.4, 17.0, "fail"),
+        (-0.5, 0.2, -1.0, "pass"),
+        (0.0, 0.0, 0.0, "undecided"),
+        (0.01, 0.0, 0.0, "pass"),
+    ],
+)
+def test_a_difference_decides_beyond_two_standard_errors(points, error, by, expected):
+    assert decided(Difference(points, error), by) == expected
+
+
+def test_a_model_above_another_passes_and_below_it_fails():
+    statement = above("a above b", over("a", "b", ["pgd"]))
+    assert verdict(statement, evidence("a", pgd=60), evidence("b", pgd=50)) == "pass"
+    assert verdict(statement, evidence("a", pgd=50), evidence("b", pgd=60)) == "fail"
+    assert verdict(statement, evidence("a", pgd=50.1), evidence("b", pgd=50)) == "undecided"
+    assert verdict(statement, evidence("a", pgd=60)) == "undecided"
+    assert verdict(statement) == "undecided"
+
+
+def test_figures_tell_numbers_difference_and_what_is_missing():
+    statement = above("a above b", over("a", "b", ["pgd", "fgsm"]))
+    finding = statement.check(Measured((evidence("a", pgd=60), evidence("b", pgd=50))))
+    assert finding.verdict == "undecided"
+    assert "1 of 2 hold, 1 not yet measured" in finding.figures
+    assert "a, PGD 60.00, b, PGD 50.00: +10.00" in finding.figures
+
+
+def test_one_failed_comparison_fails_a_statement_and_is_quoted_first():
+    statement = above("a above b", over("a", "b", ["pgd", "fgsm"]))
+    finding = statement.check(Measured((evidence("a", pgd=60, fgsm=50), evidence("b", pgd=50, fgsm=70))))
+    assert finding.verdict == "fail"
+    assert finding.figures.startswith("1 of 2 hold, 1 fail. a, FGSM 50.00, b, FGSM 70.00: -20.00")
+
+
+def test_a_gap_has_to_be_as_wide_as_claimed():
+    statement = above("by 17", over("a", "b", ["gridadv"], 17.0))
+    assert verdict(statement, evidence("a", gridadv=70), evidence("b", gridadv=50)) == "pass"
+    assert verdict(statement, evidence("a", gridadv=60), evidence("b", gridadv=50)) == "fail"
+
+
+def test_growth_fails_where_one_step_falls():
+    cells = [Cell(name, "pgd") for name in "abc"]
+    statement = above("grows", growing(cells))
+    rising = [evidence(name, pgd=value) for name, value in zip("abc", (40, 50, 60), strict=True)]
+    falling = [evidence(name, pgd=value) for name, value in zip("abc", (40, 60, 50), strict=True)]
+    assert verdict(statement, *rising) == "pass"
+    assert verdict(statement, *falling) == "fail"
+
+
+def test_best_or_second_allows_one_rival_above_and_no_more():
+    statement = among_the_best("best or second", "a", ["b", "c"], ["pgd"])
+    rivals = [evidence("b", pgd=70), evidence("c", pgd=50)]
+    assert verdict(statement, evidence("a", pgd=60), *rivals) == "pass"
+    assert verdict(statement, evidence("a", pgd=80), *rivals) == "pass"
+    assert verdict(statement, evidence("a", pgd=40), *rivals) == "fail"
+    assert verdict(statement, evidence("a", pgd=50.05), *rivals) == "undecided"
+    assert verdict(statement, evidence("a", pgd=60), rivals[0]) == "undecided"
+
+
+def test_a_goal_is_reached_or_not():
+    statement = reaches("goal", [(Cell("a", "autoattack"), 50.0)])
+    assert verdict(statement, evidence("a", autoattack=50)) == "pass"
+    assert verdict(statement, evidence("a", autoattack=49.9)) == "fail"
+    assert verdict(statement) == "undecided"
+
+
+def test_times_are_compared_only_where_runs_had_one_device_for_themselves():
+    statement = faster("ten times", "quick", "slow", 10.0)
+    slow = evidence("slow", seconds=1000.0)
+    assert verdict(statement, evidence("quick", seconds=99.0), slow) == "pass"
+    assert verdict(statement, evidence("quick", seconds=101.0), slow) == "fail"
+    assert verdict(statement, evidence("quick", seconds=99.0, together=4), slow) == "undecided"
+    assert verdict(statement, evidence("quick", seconds=99.0, device="cuda"), slow) == "undecided"
+    assert verdict(statement, slow) == "undecided"
+
+
+def test_the_reading_that_is_nearer_to_print_is_named():
+    statement = nearer_to_print("Eq. (9)", ("ours", "theirs"), "cifar10-spatial-srt", "Table 3", ("clean", "gridadv"))
+    near, far = {"clean": 88.0, "gridadv": 64.0}, {"clean": 80.0, "gridadv": 50.0}
+    assert verdict(statement, evidence("ours", **near), evidence("theirs", **far)) == "pass"
+    assert verdict(statement, evidence("ours", **far), evidence("theirs", **near)) == "fail"
+    assert verdict(statement, evidence("ours", **near)) == "undecided"
+    assert (
+        "0.85 points from Table 3"
+        in statement.check(Measured((evidence("ours", **near), evidence("theirs", **far)))).figures
+    )
+
+
+def test_seeds_that_disagree_leave_a_statement_open():
+    statement = above("a above b", [Comparison(Cell("a"), Cell("b"))])
+    agreeing = [evidence("a", 60 + seed, seed=seed) for seed in range(3)]
+    apart = [evidence("a", value, seed=seed) for seed, value in enumerate((40, 55, 75))]
+    rival = [evidence("b", 50, seed=seed) for seed in range(3)]
+    assert verdict(statement, *agreeing, *rival) == "pass"
+    assert verdict(statement, *apart, *rival) == "undecided"
+
+
+def test_only_seeds_that_both_have_are_compared():
+    found = Measured((evidence("a", 60, seed=0), evidence("a", 90, seed=1), evidence("b", 50, seed=0)))
+    assert found.difference(Cell("a"), Cell("b")).points == pytest.approx(10)
+    assert found.figure(Cell("a")).mean == pytest.approx(75)
+    assert Measured((evidence("a", seed=0), evidence("b", seed=1))).difference(Cell("a"), Cell("b")) is None
+
+
+def test_models_on_other_images_are_not_compared():
+    found = Measured((evidence("a", 60), evidence("b", 50, images=500)))
+    assert found.difference(Cell("a"), Cell("b")) is None
+
+
+def test_the_error_over_images_is_that_of_pairs():
+    found = Measured((evidence("a", 60), evidence("b", 50)))
+    difference = found.difference(Cell("a"), Cell("b"))
+    share = 0.1  # Of the images, a tenth is right in the one and wrong in the other.
+    assert difference.error == pytest.approx(100 * (share * (1 - share) / 999) ** 0.5)
+
+
+def test_the_standard_error_of_three_seeds():
+    assert standard_error([1.0, 2.0, 3.0]) == pytest.approx((1 / 3) ** 0.5)
+    assert standard_error([1.0]) is None
+    figure = Measured([evidence("a", value, seed=value) for value in (50, 60, 70)]).figure(Cell("a"))
+    assert str(figure) == "60.00 ± 5.77"
+
+
+PLACES = {
+    "table-1": 1,
+    "table-2": 2,
+    "table-3": 3,
+    "table-4": 4,
+    "table-5": 5,
+    "table-6": 6,
+    "table-8": 8,
+    "table-9": 9,
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_every_statement_whose_numbers_the_paper_prints_holds_in_them(name):
+    printed = [statement for statement in experiments()[name].statements if statement.printed]
+    assert printed
+    for statement in printed:
+        finding = statement.check(Printed(f"Table {PLACES[name]}"))
+        assert finding.verdict == "pass", (statement.words, finding.figures)
+
+
+def test_the_statements_of_the_paper_are_all_there():
+    words = " ".join(statement.words for each in experiments().values() for statement in each.statements)
+    for claim in (
+        "SRT is above RT at the same lambda under every attack",
+        "at least 17 points above RT",
+        "clean accuracy does not fall as lambda grows",
+        "the best or the second in every pixel-wise column",
+        "no help against GridAdv",
+        "rises with the number of unlabeled images",
+        "compound attacks are stronger than the single ones",
+        "SRT+ is above AT+, AT (average) and AT (max)",
+        "ten times faster than SRT",
+        "fast SRT is above TRADES",
+    ):
+        assert claim in words
+
+
+@pytest.mark.parametrize("name", list(experiments()))
+def test_without_runs_nothing_but_what_is_counted_is_decided(name):
+    for statement in experiments()[name].statements:
+        assert statement.check(Measured(())).verdict == ("pass" if name == "table-7" else "undecided")
+
+
+@pytest.mark.parametrize("name", [name for name in experiments() if name != "table-7"])
+def test_statements_speak_of_numbers_that_the_experiment_measures(name):
+    """All runs of an experiment with one accuracy everywhere: each statement has all it needs."""
+    trials = experiments()[name].trials
+    runs = [
+        evidence(
+            trial.name,
+            **{attack.replace("+", "plus"): 50 for attack in trial.attacks},
+            surfaces={
+                key: [50.0, 60.0] for key in ("surface.pixel", "surface.spatial", "peak.pixel", "peak.spatial")
+            },
+        )
+        for trial in trials
+    ]
+    for statement in experiments()[name].statements:
+        assert "not yet measured" not in statement.check(Measured(runs)).figures

@@ -32,7 +32,7 @@ def ours(x: Tensor, weight: Tensor) -> bool:
 def convolution(
     x: Tensor, weight: Tensor, bias: Tensor | None, added: Tensor | None, leak: float, stride: int, padding: int
 ) -> Tensor:
-    """Z = weight * x + bias + added where that is positive, and leak z elsewhere; channels last."""
+    """The sum weight * x + bias + added, of which the negative is multiplied by leak; channels last."""
     if added is not None:
         shape = (len(x), len(weight), *(reach(side, weight, stride, padding) for side in x.shape[-2:]))
         added = added.broadcast_to(shape).contiguous(memory_format=torch.channels_last)

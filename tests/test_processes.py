@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +49,26 @@ def ended(tmp_path_factory):
     run_steps(folder)
     start(3, "steps", folder)
     go_on(folder)
-    return lambda *names: torch.load(folder / f"{'-'.join(map(str, names))}.pt", weights_only=True)
+    return Ended(folder)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The folder in which processes left what they had."""
+
+    folder: Path
+
+    def __call__(self, *names: object) -> Any:
+        return torch.load(self.folder / f"{'-'.join(map(str, names))}.pt", weights_only=True)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs a system that names threads")
+def test_no_thread_of_the_exchange_outlives_it(ended):
+    """One that does may abort a process while it ends."""
+    for rank in range(3):
+        threads = (ended.folder / f"threads-{rank}.txt").read_text()
+        assert "python" in threads
+        assert "gloo" not in threads
 
 
 @pytest.mark.parametrize("name", EXTRAS)

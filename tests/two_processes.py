@@ -154,3 +154,6 @@ if __name__ == "__main__":
         with joined("cpu"):
             run_steps(place)
             go_on(place)
+        if Path("/proc/self/task").exists():
+            threads = sorted(file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm"))
+            (place / f"threads-{os.environ['RANK']}.txt").write_text("\n".join(threads))

@@ -4,6 +4,7 @@ import os
 from collections import abc
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import count
 from typing import Any, Literal, TypeVar, cast
 
@@ -116,6 +117,8 @@ def joined(device: str) -> abc.Generator[Processes]:
     on_gpu = own_device(device).startswith("cuda")
     if on_gpu:
         torch.cuda.set_device(own_device(device))
+    # What torch imports later keeps the group that it finds, whose threads outlive it then and may abort a process.
+    import_module("torch._dynamo")
     store, rank, size = next(group.rendezvous("env://"))
     # Processes that were started again, or meet again, must not find the addresses of those that died or left.
     store = group.PrefixStore(f"life {os.environ.get('TORCHELASTIC_RESTART_COUNT')}, {next(MEETINGS)}", store)

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from unperturbed.cli import main
+
 torch.set_num_threads(1)
 
 
@@ -10,6 +12,23 @@ torch.set_num_threads(1)
 def rng() -> torch.Generator:
     """A seeded source of random numbers, the same in every test."""
     return torch.Generator().manual_seed(0)
+
+
+@pytest.fixture
+def refused(capsys):
+    """Runs a command that must be refused in one sentence with the exit code 1, and returns that sentence."""
+
+    def run(*words):
+        with pytest.raises(SystemExit) as stop:
+            main([str(word) for word in words])
+        sentence = stop.value.code
+        assert isinstance(sentence, str), "an exit with a sentence is an exit with code 1"
+        assert sentence.startswith("unperturbed: ")
+        assert "\n" not in sentence
+        assert capsys.readouterr().out == ""
+        return sentence
+
+    return run
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -62,23 +62,6 @@ def finished(trained, tmp_path):
 
 
 @pytest.fixture
-def refused(capsys):
-    """Runs a command that must be refused in one sentence with the exit code 1, and returns that sentence."""
-
-    def run(*words):
-        with pytest.raises(SystemExit) as stop:
-            main([str(word) for word in words])
-        sentence = stop.value.code
-        assert isinstance(sentence, str), "an exit with a sentence is an exit with code 1"
-        assert sentence.startswith("unperturbed: ")
-        assert "\n" not in sentence
-        assert capsys.readouterr().out == ""
-        return sentence
-
-    return run
-
-
-@pytest.fixture
 def rejected(capsys):
     """Runs a command whose options cannot be read, and returns what stands on stderr."""
 

@@ -52,6 +52,7 @@ def report(arguments: list[str]) -> None:
         seed=command.seed,
     )
     with watching() as watcher:
+        watcher.title = "pictures"
         write_page(
             [Path(word) for word in directories],
             command.out,

@@ -2,11 +2,13 @@
 
 import gc
 import io
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -117,6 +119,28 @@ def test_images_out_of_files_are_replayed_like_those_in_memory(extra, tmp_path):
     assert not replayed.remarks
     in_memory = trainer(replace(engine, recorded=True), images=images, **extra)
     assert_equal(state_after(in_memory, 20), state_after(replayed, 20))
+
+
+@pytest.fixture
+def nccl() -> Iterator[None]:
+    """A group of one process, which exchanges everything with itself."""
+    dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("batchnorm", ["local", "synchronized"])
+def test_exchanges_over_nccl_are_replayed_with_the_step(nccl, batchnorm):
+    engine = Engine(precision="bfloat16", folded=True)
+    replayed, taken = recorded_and_not(engine, batchnorm=batchnorm, log_every=5)
+    assert not taken.processes.alone
+    assert len(replayed.outer.recorded.graphs) == 2
+    assert not replayed.remarks
+    dist.destroy_process_group()
+    alone = trainer(replace(engine, recorded=True), log_every=5)
+    assert alone.processes.alone
+    assert_equal(state_after(alone, 20), state_after(replayed, 20))
+    dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -1,6 +1,5 @@
 """Several passes through a network as one: layers that treat each image by itself see all, BatchNorm each pass."""
 
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -32,12 +31,13 @@ class SeparateNorms(TorchFunctionMode):
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
         super().__init__()
-        self.pieces = tuple(zip(accumulate(sizes, initial=0), sizes, strict=False))
+        self.sizes = sizes
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
         if func in (F.batch_norm, torch.batch_norm):  # A compiler looks into the first and meets the second.
             x, *rest = args
             # A compiler keeps no Tensor.split for the next run.
-            return torch.cat([func(torch.narrow(x, 0, *piece), *rest, **named) for piece in self.pieces])
+            pieces = torch.split_with_sizes(x, self.sizes)
+            return torch.cat([func(piece, *rest, **named) for piece in pieces])
         return func(*args, **named)

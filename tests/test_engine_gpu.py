@@ -3,6 +3,7 @@
 import gc
 import io
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -121,26 +122,28 @@ def test_images_out_of_files_are_replayed_like_those_in_memory(extra, tmp_path):
     assert_equal(state_after(in_memory, 20), state_after(replayed, 20))
 
 
-@pytest.fixture
-def nccl() -> Iterator[None]:
-    """A group of one process, which exchanges everything with itself."""
+@contextmanager
+def group_of_one() -> Iterator[None]:
+    """While this lasts, the process exchanges everything with itself over NCCL."""
     dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("batchnorm", ["local", "synchronized"])
-def test_exchanges_over_nccl_are_replayed_with_the_step(nccl, batchnorm):
+def test_exchanges_over_nccl_are_replayed_with_the_step(batchnorm):
     engine = Engine(precision="bfloat16", folded=True)
-    replayed, taken = recorded_and_not(engine, batchnorm=batchnorm, log_every=5)
-    assert not taken.processes.alone
-    assert len(replayed.outer.recorded.graphs) == 2
-    assert not replayed.remarks
-    dist.destroy_process_group()
     alone = trainer(replace(engine, recorded=True), log_every=5)
     assert alone.processes.alone
-    assert_equal(state_after(alone, 20), state_after(replayed, 20))
-    dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+    expected = state_after(alone, 20)
+    with group_of_one():
+        replayed, taken = recorded_and_not(engine, batchnorm=batchnorm, log_every=5)
+        assert not taken.processes.alone
+        assert len(replayed.outer.recorded.graphs) == 2
+        assert not replayed.remarks
+        assert_equal(expected, state_after(replayed, 20))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -328,10 +331,11 @@ def test_recorded_queries_answer_as_those_that_are_asked(precision):
         # All are asked before the first slopes are.
         answers = [fast(point) for point in points]
         for point, answer in zip(points, answers, strict=True):
-            plain = fast.still(point)
+            # Libraries choose their kernels by the number of images.
+            size = 16 if len(point) <= 16 else 64
+            plain = fast.still(torch.cat([point, x.new_zeros(size - len(point), 1, 8, 8)]))[: len(point)]
             found, wanted = (torch.autograd.grad(each.square().sum(), point)[0] for each in (answer, plain))
             with torch.no_grad():
                 pairs = ((answer, plain), (found, wanted), (fast(point), plain))
-                # Libraries choose their kernels by the number of images.
-                assert all((mine - its).norm() <= 0.02 * its.norm() for mine, its in pairs)
+                assert all(torch.equal(mine, its) for mine, its in pairs)
     assert not said

@@ -121,14 +121,14 @@ def auto_attack(f: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any]:
 
 
 def agreement(f: nn.Module, x: Tensor, y: Tensor) -> dict[str, Any]:
-    """Each attack in bfloat16 and in float32."""
+    """Each attack in the precision it gets by itself and in float32."""
     attacks = {
         "PGD-20": pgd(eps=EPS, steps=20, step_size=0.003),
         "margin PGD-30": cw_linf(eps=EPS),
         "GridAdv": grid(),
         "AutoAttack": AutoAttack(eps=EPS),
     }
-    precisions: tuple[Precision, ...] = ("bfloat16", "float32")
+    precisions: tuple[Precision, ...] = ("auto", "float32")
     return {
         name: {precision: ours(f, x, y, attack, precision) for precision in precisions}
         for name, attack in attacks.items()

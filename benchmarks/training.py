@@ -341,22 +341,38 @@ def markdown(result: dict[str, Any]) -> str:
     return "\n".join([*speeds, "", *insides])
 
 
+def growth_markdown(result: dict[str, Any]) -> str:
+    """The table of docs/performance.md on how cost grows; the cases of both tables are its ends."""
+    lines = [
+        "| network and search | ms a step | ours, images a second | plainly | share of peak | GiB |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for row in (*result["growth"], *result["rows"]):
+        pace = row["images_per_second"]
+        plainly = pace["the same algorithm, run plainly"]
+        lines.append(
+            f"| {row['case']} | {row['milliseconds_a_step']:.1f} | {pace['ours']:,.0f} | {plainly:,.0f} "
+            f"| {row['share_of_matmul_peak']:.0%} | {row['memory_gib']['ours']:.1f} |"
+        )
+    return "\n".join(lines)
+
+
 def main(options: Options) -> None:
     """Measure, print a table and write JSON."""
     if options.start is not None:
-        run, first, replay = started(CASES[options.start])
+        run, first, replay = started({**CASES, **GROWTH}[options.start])
         if run.remarks:
             raise RuntimeError(f"{options.start}: {run.remarks}")
         print(json.dumps([first, replay]))
         return
     peak = matmul_peak()
-    result: dict[str, Any] = {"provenance": provenance(GPU), "matmul_peak_tflops": peak, "rows": []}
+    result: dict[str, Any] = {"provenance": provenance(GPU), "matmul_peak_tflops": peak, "rows": [], "growth": []}
     cases = {**CASES, **(GROWTH if options.growth else {})}
     for name, case in cases.items():
         if options.only and not any(word in name for word in options.only):
             continue
         row = measured(name, case, options, peak)
-        result["rows"].append(asdict(row))
+        result["growth" if name in GROWTH else "rows"].append(asdict(row))
         speeds = ", ".join(f"{who} {speed:,.0f}" for who, speed in row.images_per_second.items())
         ratios = ", ".join(f"{ratio:.1f}" for ratio in row.ratio.values())
         print(f"{name}: {speeds} images/s; ratios {ratios}; {row.share_of_matmul_peak:.0%} of peak", flush=True)

@@ -16,7 +16,7 @@ LAYERS = [
     {"objectives", "attacks"},
     {"engine", "cutting"},
     {"recipe", "report", "images", "awp"},
-    {"guards", "selection", "step", "unfinished"},
+    {"guards", "selection", "step", "unfinished", "defender"},
     {"trainer"},
     {"training", "stopping", "runs", "evaluation", "trust", "surfaces"},
     {"recipes"},

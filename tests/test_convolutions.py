@@ -31,7 +31,7 @@ def test_one_operation_has_the_values_and_the_slopes_of_its_parts(shape, stride,
     x, weight, bias = drawn(5, 3, 4 * stride, 4 * stride), drawn(7, 3, 3, 3, seed=1), drawn(7, seed=2)
     added = None if shape is None else drawn(*shape, seed=3)
     given = [part.requires_grad_() for part in (x, weight, bias, added) if part is not None]
-    whole = CONVOLUTION(x, weight, bias, added, leak, stride, 1)
+    whole = CONVOLUTION(x, weight, bias, added, leak, stride, 1, torch.float64)
     parts = F.conv2d(x, weight, bias, stride, 1)
     parts = F.leaky_relu(parts if added is None else parts + added, leak)
     torch.testing.assert_close(whole, parts)
@@ -46,7 +46,7 @@ def test_one_operation_is_what_compilers_are_told(added):
     images = drawn(2, 3, 6, 6).requires_grad_()
     rest = drawn(4, 3, 3, 3), None, drawn(2, 4, 3, 3) if added else None
     tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_static")
-    torch.library.opcheck(CONVOLUTION, (images, *rest, 0.1, 2, 1), test_utils=tests)
+    torch.library.opcheck(CONVOLUTION, (images, *rest, 0.1, 2, 1, torch.float64), test_utils=tests)
 
 
 def test_narrow_convolutions_train_as_others_do(monkeypatch):
@@ -101,7 +101,7 @@ def compare_kernels() -> None:
         x, weight = (part.contiguous(memory_format=torch.channels_last).requires_grad_() for part in (x, weight))
         bias, plain = drawn(filters, seed=2).float(), F.conv2d(x, weight, None, stride, padding)
         added, slopes = (drawn(*plain.shape, seed=seed).float() for seed in (3, 4))
-        found = [kernels.convolved(x.detach(), weight.detach(), bias, added, 0.1, stride, padding)]
+        found = [kernels.convolved(x.detach(), weight.detach(), bias, added, 0.1, stride, padding, torch.float32)]
         wanted = [F.leaky_relu(plain + bias.view(-1, 1, 1) + added, 0.1)]
         of_x, of_weight = torch.autograd.grad(plain, (x, weight), slopes)
         if stride == 1:

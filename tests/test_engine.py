@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 
 import pytest
 import torch
@@ -19,16 +19,31 @@ from unperturbed.datasets import load
 from unperturbed.engine import Accelerated, Engine, Hastener, Recorded, engine_for, fused, stateless
 from unperturbed.engine import constant as constant_room
 from unperturbed.engine import fusion as fusion_room
+from unperturbed.engine import network as network_room
+from unperturbed.engine import queries as queries_room
 from unperturbed.engine import recording as recording_room
 from unperturbed.engine.constant import CHANNELS, Constant, Merged, constant, linked, rewritten
 from unperturbed.engine.convolutions import CONVOLUTION, narrow
 from unperturbed.engine.network import SHAPES
+from unperturbed.engine.queries import Query
 from unperturbed.engine.recording import CLOSE, WARM_UP, apart
 from unperturbed.images import Images, parts
 from unperturbed.losses import cross_entropy
 from unperturbed.models import DigitsCNN, PreActResNet18, ResNet, ResNet18, SmallCNN, WideResNet
 from unperturbed.neighborhoods import L2, Linf, Spatial
-from unperturbed.objectives import AT, SRT, TRADES, Batch, Mixture, Objective, Standard, Terms, frozen, own_opinion
+from unperturbed.objectives import (
+    AT,
+    SRT,
+    TRADES,
+    Batch,
+    Mixture,
+    Objective,
+    Standard,
+    Terms,
+    frozen,
+    own_opinion,
+    passes,
+)
 from unperturbed.processes import Processes
 from unperturbed.recipe import SGD
 from unperturbed.schedules import Piecewise
@@ -520,7 +535,7 @@ def test_in_training_mode_the_statistics_of_the_network_move():
     assert_same_weights(f, twin)
 
 
-def test_queries_and_passes_of_training_are_compiled(monkeypatch):
+def test_judged_queries_and_passes_of_training_are_compiled_and_bare_answers_are_not(monkeypatch):
     queries: list[int] = []
 
     def compile_counting(function: Callable[..., object], **settings: object) -> Callable[..., object]:
@@ -533,7 +548,9 @@ def test_queries_and_passes_of_training_are_compiled(monkeypatch):
     assert queries == [3]
     with frozen(fast):
         assert fast(images(5)).shape == (5, 10)
-    assert queries == [3, 5]
+        assert queries == [3]
+        assert fast.judging(cross_entropy)(images(6), torch.arange(6)).shape == (6,)
+    assert queries == [3, 6, 6]
 
 
 @pytest.mark.parametrize(("side", "layout"), [(8, torch.contiguous_format), (16, torch.channels_last)], ids=str)
@@ -553,20 +570,84 @@ def test_weights_lie_in_memory_as_images_of_that_size_like_it(side, layout):
         assert_near(fast(x), f(x), 1e-4)
 
 
-def test_queries_may_be_filled_up_to_a_few_sizes(compiled):
+class OnPaper(Query):
+    """A query whose recordings are done again by hand: what it left is all that a replay knows."""
+
+    @cached_property
+    def plain(self) -> tuple[Callable[[], None], Tensor]:
+        logits = self.answer(self.images).detach().clone()
+        return lambda: logits.copy_(self.answer(self.images)), logits
+
+    @cached_property
+    def sloped(self) -> tuple[Callable[[], None], Tensor, Tensor, Callable[[], None], Tensor]:
+        kept = self.images.clone().requires_grad_()
+        logits = torch.zeros_like(self.answer(kept)).detach()
+        slopes, of_images = torch.zeros_like(logits), torch.zeros_like(self.images)
+
+        def forward() -> None:
+            kept.data.copy_(self.images)
+            logits.copy_(self.answer(kept))
+
+        def backward() -> None:
+            with torch.enable_grad():
+                of_images.copy_(torch.autograd.grad(self.answer(kept), kept, slopes)[0])
+
+        return forward, logits, slopes, backward, of_images
+
+
+@pytest.fixture
+def on_paper(monkeypatch):
+    monkeypatch.setattr(network_room, "Query", OnPaper)
+
+
+def test_queries_are_filled_up_to_a_few_sizes(on_paper):
     f, seen = shaken(network()), []
-    engine = Engine(folded=True, compiled=True)
-    fast = Accelerated(f, engine, images(2), say=pytest.fail, filled_up_to=(4, 8))
+    fast = Accelerated(f, Engine(folded=True, recorded=True), images(2), say=pytest.fail, filled_up_to=(8, 4))
     fast.copies[0].module.register_forward_hook(lambda module, args, output: seen.append(len(args[0])))
     with frozen(fast):
-        for size in (1, 2, 3, 4, 5, 8, 9):
+        for size, asked in ((1, 4), (3, 4), (4, 4), (5, 8), (8, 8), (9, 9)):
             point = images(size).requires_grad_()
+            seen.clear()
             answer, expected = fast(point), f(point)
+            assert set(seen) == {asked}
             assert_near(answer, expected, 1e-4)
             slopes = [torch.autograd.grad(each.square().sum(), point)[0] for each in (answer, expected)]
             assert_near(*slopes, 1e-4)
-    # Far smaller and larger ones are answered as they are.
-    assert seen == [1, 2, 4, 4, 8, 8, 9]
+            with torch.no_grad():
+                assert_near(fast(point), expected, 1e-4)
+    fits = fast.queries[4].fits
+    assert fits(images(3))
+    assert not fits(images(3).double())
+    assert not fits(images(3, (1, 9, 8)))
+
+
+def test_a_question_that_others_have_followed_is_asked_again_before_its_slopes_are_told(on_paper):
+    f = shaken(network())
+    fast = Accelerated(f, Engine(folded=True, recorded=True), images(2), say=pytest.fail, filled_up_to=(8,))
+    first, second = (images(8)[rows].clone().requires_grad_() for rows in (slice(0, 3), slice(3, 8)))
+    with frozen(fast):
+        answers = [fast(first), fast(second)]
+        with torch.no_grad():
+            fast(images(6))
+        for point, answer in ((first, answers[0]), (second, answers[1])):
+            assert_near(answer, f(point), 1e-4)
+            meant = torch.autograd.grad(f(point).square().sum(), point)[0]
+            assert_near(torch.autograd.grad(answer.square().sum(), point)[0], meant, 1e-4)
+
+
+def test_a_network_that_cannot_be_recorded_is_asked_as_it_is_and_that_is_said(monkeypatch):
+    def failing(work: Callable[[], Tensor]) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing\nand more")
+
+    monkeypatch.setattr(queries_room, "recorded_on_a_gpu", failing)
+    f, said = shaken(network()), []
+    fast = Accelerated(f, Engine(folded=True, recorded=True), images(2), say=said.append, filled_up_to=(8,))
+    with frozen(fast):
+        for _ in range(2):
+            assert_near(fast(images(3)), f(images(3)), 1e-4)
+    (sentence,) = said
+    assert "operation not permitted when stream is capturing" in sentence
+    assert "more" not in sentence
 
 
 @pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN")
@@ -594,9 +675,12 @@ def test_bfloat16_is_used_within_a_network_and_never_seen_outside():
 # Compiling
 
 
-def test_queries_are_not_filled_up_where_images_are_not_answered_each_by_itself(compiled):
+def test_queries_are_not_filled_up_where_images_are_not_answered_each_by_itself():
     f = nn.Sequential(nn.BatchNorm2d(1, track_running_stats=False), nn.Flatten(), nn.Linear(64, 10))
-    fast = Accelerated(f, Engine(compiled=True), images(2), say=pytest.fail, filled_up_to=(8,))
+    engine = Engine(folded=True, recorded=True)
+    fast = Accelerated(f, engine, images(2), say=pytest.fail, filled_up_to=(8,))
+    assert fast.copies
+    assert not fast.queries
     with frozen(fast):
         assert_near(fast(images(5)), f(images(5)), 1e-5)
 
@@ -1384,3 +1468,58 @@ def test_one_of_several_processes_without_room_tries_nothing_that_the_others_wou
 def test_other_errors_of_a_step_come_out_as_they_are():
     with pytest.raises(RuntimeError, match="no such thing"):
         trainer(objective=Demanding(50, RuntimeError("no such thing"))).advance()
+
+
+# Several passes as one
+
+
+@pytest.mark.parametrize(
+    "architecture", [ResNet(units=1), WideResNet(depth=10, width=1), ResNet18(), DigitsCNN()], ids=repr
+)
+def test_several_passes_as_one_equal_one_after_the_other(architecture, compiled):
+    f, twin = (fresh(lambda: architecture((3, 16, 16), 10)).double().train() for _ in range(2))
+    x, seen = images(12, (3, 16, 16), torch.float64), []
+    fast, batches = Accelerated(f, Engine(compiled=True), x[:2], say=pytest.fail), x.split([5, 7])
+    f.register_forward_hook(lambda module, args, output: seen.append(len(args[0])))
+    for _ in range(2):
+        found, expected = (passes(each, *batches) for each in (fast, twin))
+        for answers in (found, expected):
+            (answers[0].sum() + answers[1].square().sum()).backward()
+        for mine, its in zip(found, expected, strict=True):
+            assert_near(mine, its, 1e-9)
+    assert seen == [12, 12]
+    for mine, its in zip(f.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, its.grad, rtol=1e-9, atol=1e-9)
+    for (name, mine), its in zip(f.named_buffers(), twin.buffers(), strict=True):
+        torch.testing.assert_close(mine, its, rtol=1e-9, atol=1e-9)
+        assert "tracked" not in name or mine == 4
+    with torch.no_grad():
+        assert [len(answer) for answer in passes(fast.eval(), *batches)] == [5, 7]
+
+
+class Neighborly(nn.Module):
+    """A layer in which images look at each other."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - x.mean(0, keepdim=True)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        Neighborly(),
+        nn.BatchNorm2d(1, momentum=None),
+        nn.BatchNorm2d(1, track_running_stats=False),
+        nn.SyncBatchNorm(1),
+    ],
+    ids=["of one's own", "mean of all steps", "no memory", "across processes"],
+)
+def test_passes_through_a_network_that_may_tell_them_apart_stay_apart(layer, compiled):
+    f, seen = nn.Sequential(layer, nn.Flatten(), nn.Linear(64, 10)).train(), []
+    fast = Accelerated(f, Engine(compiled=True), images(2), say=pytest.fail)
+    f[-1].register_forward_hook(lambda module, args, output: seen.append(len(args[0])))
+    if isinstance(layer, nn.SyncBatchNorm):
+        assert not fast.merged
+        return
+    passes(fast, *images(8).split([3, 5]))
+    assert seen == [3, 5]

@@ -2,11 +2,14 @@
 
 import gc
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -14,13 +17,13 @@ from unperturbed.attacks import cw_linf, grid, pgd
 from unperturbed.averaging import Average
 from unperturbed.data import Data
 from unperturbed.datasets import load
-from unperturbed.engine import Engine, engine_for
+from unperturbed.engine import Accelerated, Engine, engine_for
 from unperturbed.engine.convolutions import CONVOLUTION, ours
 from unperturbed.evaluation import evaluate
 from unperturbed.images import Images, parts
 from unperturbed.models import DigitsCNN
 from unperturbed.neighborhoods import Linf, Spatial
-from unperturbed.objectives import SRT, TRADES
+from unperturbed.objectives import SRT, TRADES, frozen
 from unperturbed.recipe import SGD
 from unperturbed.reservoir import Reservoir, image_files
 from unperturbed.schedules import Cyclic, Piecewise, Ramp
@@ -117,6 +120,30 @@ def test_images_out_of_files_are_replayed_like_those_in_memory(extra, tmp_path):
     assert not replayed.remarks
     in_memory = trainer(replace(engine, recorded=True), images=images, **extra)
     assert_equal(state_after(in_memory, 20), state_after(replayed, 20))
+
+
+@contextmanager
+def group_of_one() -> Iterator[None]:
+    """While this lasts, the process exchanges everything with itself over NCCL."""
+    dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("batchnorm", ["local", "synchronized"])
+def test_exchanges_over_nccl_are_replayed_with_the_step(batchnorm):
+    engine = Engine(precision="bfloat16", folded=True)
+    alone = trainer(replace(engine, recorded=True), log_every=5)
+    assert alone.processes.alone
+    expected = state_after(alone, 20)
+    with group_of_one():
+        replayed, taken = recorded_and_not(engine, batchnorm=batchnorm, log_every=5)
+        assert not taken.processes.alone
+        assert len(replayed.outer.recorded.graphs) == 2
+        assert not replayed.remarks
+        assert_equal(expected, state_after(replayed, 20))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -273,18 +300,42 @@ def test_kernels_of_our_own_have_the_values_and_the_slopes_of_the_convolution(ch
     images = x.float() if channels <= 3 else x
     side = torch.empty(9, filters, *((edge + 2 - 3) // stride + 1 for edge in (13, 11)))
     added, slopes = drawn(*side.shape), drawn(*side.shape)
-    assert ours(images, weight)
-    given = [part.clone().requires_grad_() for part in (images, weight, bias, added)]
+    assert ours(images, weight, torch.bfloat16)
+    given = [part.clone().requires_grad_() for part in (images, weight.float(), bias, added)]
     meant = [part.double().requires_grad_() for part in (x, weight, bias, added)]
-    y = CONVOLUTION(*given, 0.1, stride, 1)
+    y = CONVOLUTION(*given, 0.1, stride, 1, torch.bfloat16)
     truth = F.leaky_relu(F.conv2d(*meant[:3], stride, 1) + meant[3], 0.1)
     assert y.is_contiguous(memory_format=torch.channels_last)
     found = (y, *torch.autograd.grad(y, given, slopes))
     wanted = (truth, *torch.autograd.grad(truth, meant, slopes.double()))
     still = [images.clone().requires_grad_(), weight, bias, None]
-    found += torch.autograd.grad(CONVOLUTION(*still, 0.0, stride, 1), still[0], slopes)
+    found += torch.autograd.grad(CONVOLUTION(*still, 0.0, stride, 1, torch.bfloat16), still[0], slopes)
     rectified = F.conv2d(*meant[:3], stride, 1).relu()
     wanted += torch.autograd.grad(rectified, meant[0], slopes.double())
     for mine, its in zip(found, wanted, strict=True):
         assert mine.shape == its.shape
         assert (mine.double() - its).norm() <= 0.01 * its.norm()
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
+def test_recorded_queries_answer_as_those_that_are_asked(precision):
+    f = network(dropout=0.0).to(GPU).eval()
+    x = digits().labeled[:60].to(GPU).float() / 16
+    x = x.view(60, 1, 8, 8)
+    engine = Engine(precision=precision, folded=True, recorded=True)
+    said: list[str] = []
+    fast = Accelerated(f, engine, x[:2], say=said.append, filled_up_to=(16, 64))
+    assert len(fast.queries) == 2
+    with frozen(fast), engine.arithmetic():
+        points = [x[rows].clone().requires_grad_() for rows in (slice(0, 60), slice(0, 9), slice(20, 36))]
+        # All are asked before the first slopes are.
+        answers = [fast(point) for point in points]
+        for point, answer in zip(points, answers, strict=True):
+            # Libraries choose their kernels by the number of images.
+            size = 16 if len(point) <= 16 else 64
+            plain = fast.still(torch.cat([point, x.new_zeros(size - len(point), 1, 8, 8)]))[: len(point)]
+            found, wanted = (torch.autograd.grad(each.square().sum(), point)[0] for each in (answer, plain))
+            with torch.no_grad():
+                pairs = ((answer, plain), (found, wanted), (fast(point), plain))
+                assert all(torch.equal(mine, its) for mine, its in pairs)
+    assert not said

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from unperturbed import evaluation
-from unperturbed.attacks import compound, fgsm, grid, pgd, random
+from unperturbed import defender, evaluation
+from unperturbed.attacks import DDN, JSMA, AutoAttack, compound, fgsm, grid, pgd, random
 from unperturbed.neighborhoods import L2, Linf, Neighborhood, Spatial
 from unperturbed.report import loads
 from unperturbed.solvers import Grid, WorstOfK
@@ -555,7 +555,7 @@ def test_what_a_fast_search_wrongly_believes_to_fool_is_searched_again_in_float3
 
     images[:, 0, 0, 1] = 0.5
     f = Threshold()
-    monkeypatch.setattr(evaluation, "on_engine", lambda *arguments: Optimist())
+    monkeypatch.setattr(defender, "on_engine", lambda *arguments: Optimist())
     report = evaluate(f, images, labels, {"touch": touch})
     assert seen == [("Optimist", 23), ("Threshold", 23)]
     assert torch.equal(report["touch"].predicted, 1 - report.clean)
@@ -576,7 +576,7 @@ def test_only_images_in_doubt_are_searched_again(images, labels, monkeypatch):
         point[:, 0, 0, 1] = torch.where(x[:, 0, 0, 2] > 0.5, 1.0, 0.0)
         return point
 
-    monkeypatch.setattr(evaluation, "on_engine", lambda *arguments: Optimist())
+    monkeypatch.setattr(defender, "on_engine", lambda *arguments: Optimist())
     report = evaluate(Threshold(), images, labels, {"brighten": brighten})
     assert sizes == [23, int((images[:, 0, 0, 2] > 0.5).sum())]
     assert torch.equal(report["brighten"].predicted, report.clean)
@@ -595,11 +595,34 @@ def test_a_report_says_how_it_was_searched_and_is_used_again_for_that_alone(netw
     assert again["fgsm"].seconds != 7.0
 
 
-def test_a_gpu_tries_more_points_of_a_search_at_once(monkeypatch):
-    gpu, both = torch.device("cuda"), compound(Grid(), WorstOfK())
+def test_a_gpu_tries_more_points_of_a_search_at_once_and_fewer_of_large_images():
+    class OnGPU:
+        """Stands for images of a shape on a GPU."""
+
+        is_cuda = True
+
+        def __init__(self, *shape: int) -> None:
+            self.shape = shape
+
+        def __getitem__(self, row: int) -> Tensor:
+            return torch.empty(self.shape)
+
+    both, small = compound(Grid(), WorstOfK()), OnGPU(3, 32, 32)
     for attack in (grid(), random(), both):
-        assert evaluation.roomy(attack, torch.device("cpu")) is attack
-    assert evaluation.roomy(grid(), gpu).solver.at_once == evaluation.AT_ONCE_ON_A_GPU
-    assert [stage.at_once for stage in evaluation.roomy(both, gpu).solver.stages] == [evaluation.AT_ONCE_ON_A_GPU] * 2
-    assert evaluation.roomy(pgd(), gpu) == pgd()
-    assert evaluation.roomy(flip, gpu) is flip
+        assert defender.roomy(attack, torch.rand(2, 3, 32, 32)) is attack
+    assert defender.roomy(grid(), small).solver.at_once == 8192
+    assert defender.roomy(grid(), OnGPU(3, 48, 64)).solver.at_once == 8192 // 3
+    assert defender.roomy(grid(), OnGPU(3, 512, 512)).solver.at_once == grid().solver.at_once
+    assert [stage.at_once for stage in defender.roomy(both, small).solver.stages] == [8192] * 2
+    assert defender.roomy(pgd(), small) == pgd()
+    assert defender.roomy(flip, small) is flip
+
+
+def test_attacks_that_stop_at_the_boundary_are_not_searched_in_bfloat16():
+    gpu, cpu = torch.device("cuda"), torch.device("cpu")
+    for attack in (AutoAttack(), DDN(), JSMA()):
+        assert defender.precision_for(attack, "auto", gpu) == "tf32"
+        assert defender.precision_for(attack, "auto", cpu) == "auto"
+        assert defender.precision_for(attack, "bfloat16", gpu) == "bfloat16"
+    for attack in (pgd(), grid(), flip):
+        assert defender.precision_for(attack, "auto", gpu) == "auto"

@@ -79,6 +79,7 @@ def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
     for name, script in scripts.items():
         assert script.markdown(found[name]) in page
     steps = found["training-speed"]
+    assert training.growth_markdown(steps) in page
     assert f"reached {steps['matmul_peak_tflops']:.0f} TFLOP/s" in page
     assert f"side by side took {steps['four_small_runs']['ratio']:.2f} times as long" in page
     cold, warm = (steps["start_up"][f"{state}, first step"] for state in ("cold", "warm"))
@@ -87,6 +88,9 @@ def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
     for row in steps["rows"]:
         peer = "the authors' loss" if "the authors' loss" in row["ratio"] else "the same algorithm, run plainly"
         assert f"| {row['ratio'][peer]:.1f} |" in page.split("What these figures were to be")[1]
+    attacks = found["attack-speed"]
+    assert f"is {attacks['grid']['times faster an image']:.1f} times as fast an image as foolbox" in page
+    assert f"in {attacks['autoattack']['times faster']:.1f} times less time" in page
     fast, plain = found["quality"]["runs"]
     assert all(abs(fast[key] - plain[key]) <= 0.7 for key in ("clean", "pgd-20"))
 

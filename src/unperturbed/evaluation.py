@@ -3,16 +3,16 @@
 import hashlib
 import re
 import time
-import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from .attacks import Attack, Bounded, MinimumNorm
-from .engine import Accelerated, Engine, Precision, engine_for
+from .defender import Defender, defended, precision_for, predicted_classes
+from .engine import Engine, Precision
 from .inputs import as_float, check_images, check_labels, output_classes
 from .objectives import frozen
 from .processes import own_device, present
@@ -23,10 +23,8 @@ from .unfinished import Part, Unfinished
 
 ROUNDING = 1e-6
 """how far outside [0, 1] a pixel may lie through rounding alone"""
-AT_ONCE_ON_A_GPU = 8192
-"""points of a search that a GPU tries at once"""
-WORTH_COMPILING = 2000
-"""images to attack from which on compiling the network, which takes some tens of seconds, pays"""
+BATCH, BATCH_ON_A_GPU = 500, 1000
+"""images attacked at once where nobody says how many"""
 
 
 class AttackWatcher(Protocol):
@@ -43,7 +41,7 @@ def evaluate(
     labels: Tensor,
     attacks: Mapping[str, Attack],
     *,
-    batch: int = 500,
+    batch: int | None = None,
     seed: int = 0,
     device: str = "auto",
     precision: Precision = "auto",
@@ -61,16 +59,16 @@ def evaluate(
     report holds for the same model, images and settings is not computed again, nor what `unfinished` holds of an
     attack that was interrupted.
     """
-    require_count("batch", batch)
     where = pick_device(own_device(device))
+    batch = (BATCH_ON_A_GPU if where.type == "cuda" else BATCH) if batch is None else batch
+    require_count("batch", batch)
     f.to(where)
     if len(images) == 0:
         raise ValueError("no image was given, expected at least one to evaluate on")
     check_images(as_float(images))
     classes = output_classes(f, as_float(images[:2]).to(where))
     check_labels(labels, len(images), classes)
-    engine = searching_engine(where, precision, len(images))
-    searched = f if engine.plain else on_engine(f, engine, as_float(images[:2]).to(where), batch)
+    defenders: dict[Precision, Defender] = {}
     with frozen(f), Engine().arithmetic():
         report = Report(
             labels=labels.cpu().long(),
@@ -84,11 +82,14 @@ def evaluate(
         if previous is not None and previous.subject == report.subject:
             report = replace(report, attacks=previous.attacks)
         for name, attack in attacks.items():
-            key = (name, settings_of(attack), engine.precision)
+            wanted = precision_for(attack, precision, where)
+            if wanted not in defenders:
+                defenders[wanted] = defended(f, wanted, as_float(images[:2]).to(where), batch)
+            key = (name, settings_of(attack), defenders[wanted].engine.precision)
             if any((done.name, done.settings, done.precision) == key for done in report.attacks):
                 continue
             result = run_attack(
-                Defender(f=f, searched=searched, engine=engine, device=where),
+                defenders[wanted],
                 images,
                 report.clean,
                 name,
@@ -107,41 +108,6 @@ def evaluate(
     return report
 
 
-def searching_engine(device: torch.device, precision: Precision, images: int) -> Engine:
-    """How attacks compute: as it pays, with float32 asked for by name just as the network is written."""
-    if precision == "float32":
-        return Engine()
-    engine = engine_for(device, precision, warn)
-    return replace(engine, compiled=engine.compiled and images >= WORTH_COMPILING)
-
-
-def on_engine(f: nn.Module, engine: Engine, images: Tensor, batch: int) -> nn.Module:
-    """The network that attacks see: they ask for whole batches, a good share of one, or as many points as fit."""
-    sizes = (batch, AT_ONCE_ON_A_GPU) if engine.compiled else ()
-    return Accelerated(f, engine, images, say=warn, filled_up_to=sizes)
-
-
-def roomy(part: Any, device: torch.device) -> Any:
-    """The same attack, trying as many points of a search at once as a GPU is filled by."""
-    if device.type != "cuda" or not is_dataclass(part) or isinstance(part, type):
-        return part
-    changes: dict[str, Any] = {}
-    for slot in fields(part):
-        value = getattr(part, slot.name)
-        if slot.name == "at_once":
-            changes[slot.name] = max(value, AT_ONCE_ON_A_GPU)
-        elif slot.name == "solver":
-            changes[slot.name] = roomy(value, device)
-        elif slot.name in ("stages", "solvers"):
-            changes[slot.name] = tuple(roomy(one, device) for one in value)
-    return replace(part, **changes)
-
-
-def warn(sentence: str) -> None:
-    """Say what differs from what was asked for."""
-    warnings.warn(sentence, stacklevel=2)
-
-
 def settings_of(attack: Attack) -> str:
     """An attack in words that are the same in every process: addresses of functions in memory are not."""
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(attack))
@@ -158,50 +124,6 @@ def fingerprint(f: nn.Module, images: Tensor, labels: Tensor, seed: int, batch: 
 def predictions(f: nn.Module, images: Tensor, batch: int, device: torch.device) -> Tensor:
     """C(x) of every image."""
     return torch.cat([predicted_classes(f, as_float(part.to(device))).cpu() for part in images.split(batch)])
-
-
-@torch.no_grad()
-def predicted_classes(f: nn.Module, points: Tensor) -> Tensor:
-    """What f says of what an attack returned, which may hold anything."""
-    return f(points.nan_to_num()).argmax(1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Defender:
-    """A classifier, and the network that attacks see in its place: f on an engine, equal to it up to rounding."""
-
-    f: nn.Module
-    searched: nn.Module
-    engine: Engine
-    device: torch.device
-
-    def attacked(
-        self, attack: Attack, x: Tensor, y: Tensor, rng: Generator, again: Generator
-    ) -> tuple[Tensor, Tensor]:
-        """What the attack found and what f says of it; where it wrongly believes in it, it searches f in float32."""
-        found = self.searching(self.searched, attack, x, y, rng, self.engine)
-        predicted = predicted_classes(self.f, found.to(x))
-        if self.searched is self.f:
-            return found, predicted
-        with self.engine.arithmetic():
-            believed = predicted_classes(self.searched, found.to(x)) != y
-        doubtful = (believed & (predicted == y)).nonzero().squeeze(1)
-        if len(doubtful) == 0:
-            return found, predicted
-        better = self.searching(self.f, attack, x[doubtful], y[doubtful], again, Engine())
-        said = predicted_classes(self.f, better.to(x))
-        fooling = said != y[doubtful]
-        found = found.clone()
-        found[doubtful[fooling]], predicted[doubtful[fooling]] = better[fooling].to(found), said[fooling]
-        return found, predicted
-
-    def searching(self, f: nn.Module, attack: Attack, x: Tensor, y: Tensor, rng: Generator, engine: Engine) -> Tensor:
-        """The attack on f, which gets copies and a mode of its own: it must not move what it is measured against."""
-        with frozen(f), engine.arithmetic():
-            found = roomy(attack, self.device)(f, x.clone(), y.clone(), rng)
-        if found.shape != x.shape:
-            raise ValueError(f"an attack must return images of shape {tuple(x.shape)}, got {tuple(found.shape)}")
-        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ class TRADES:
         x, y = with_pseudo_labels(batch)
         with frozen(f):
             perturbed = self.solver(Against(kl, f, own_opinion(f, x)), x, rng)
-        on_clean, on_perturbed = f(x), f(perturbed)
+        on_clean, on_perturbed = passes(f, x, perturbed)
         return Terms(
             standard=cross_entropy(on_clean, y).mean(), robust=self.weight * kl(on_perturbed, on_clean).mean()
         )
@@ -228,12 +228,28 @@ def with_pseudo_labels(batch: Batch) -> tuple[Tensor, Tensor]:
 
 def outer_logits(
     f: nn.Module, clean: Tensor, perturbed: Tensor, forward: Literal["separate", "together"]
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
     """The outer forward passes, clean first."""
     if forward == "separate":
-        return f(clean), f(perturbed)
+        return passes(f, clean, perturbed)
     on_clean, on_perturbed = f(torch.cat([clean, perturbed])).split([len(clean), len(perturbed)])
     return on_clean, on_perturbed
+
+
+@runtime_checkable
+class SeveralPasses(Protocol):
+    """A classifier that takes several passes at a time."""
+
+    def in_several_passes(self, *batches: Tensor) -> tuple[Tensor, ...]:
+        """The answers to each batch, as if one had come after the other."""
+        ...
+
+
+def passes(f: nn.Module, *batches: Tensor) -> tuple[Tensor, ...]:
+    """The answers of f to several batches, each a pass of its own."""
+    if isinstance(f, SeveralPasses):
+        return f.in_several_passes(*batches)
+    return tuple(f(batch) for batch in batches)
 
 
 @contextmanager

@@ -31,22 +31,27 @@ class Processes:
         """Whether this is the one that speaks and writes for all."""
         return self.rank == 0
 
+    @property
+    def alone(self) -> bool:
+        """Whether there is nobody to exchange anything with; a group of one exchanges with itself."""
+        return self.count == 1 and not joined_any()
+
     def sum_(self, tensor: Tensor) -> Tensor:
         """Replace a tensor by its sum over all processes."""
-        if self.count > 1:
+        if not self.alone:
             group.all_reduce(tensor)
         return tensor
 
     def least_(self, tensor: Tensor) -> Tensor:
         """Replace a tensor by its smallest values over all processes."""
-        if self.count > 1:
+        if not self.alone:
             group.all_reduce(tensor, op=group.ReduceOp.MIN)
         return tensor
 
     def sum_gradients(self, f: nn.Module) -> None:
         """Leave at the parameters the sum of what each process left there, in one exchange."""
         gradients = [weight.grad for weight in f.parameters() if weight.grad is not None]
-        if self.count == 1 or not gradients:
+        if self.alone or not gradients:
             return
         whole = self.sum_(torch.cat([gradient.flatten() for gradient in gradients]))
         for gradient, values in zip(
@@ -56,7 +61,7 @@ class Processes:
 
     def share_first(self, f: nn.Module) -> None:
         """Give every process the weights and statistics of the first."""
-        for tensor in f.state_dict().values() if self.count > 1 else ():
+        for tensor in f.state_dict().values() if not self.alone else ():
             group.broadcast(tensor, src=0)
 
     def of_first(self, value: Value) -> Value:
@@ -65,7 +70,7 @@ class Processes:
 
     def collected(self, value: Value) -> list[Value]:
         """The values of all processes, in their order."""
-        if self.count == 1:
+        if self.alone:
             return [value]
         values: list[Value | None] = [None] * self.count
         group.all_gather_object(values, value)
@@ -78,7 +83,7 @@ class Processes:
 
 def shared(f: nn.Module, processes: Processes, batchnorm: Literal["local", "synchronized"]) -> nn.Module:
     """F for training by several processes: the weights of the first, and statistics of each or of all."""
-    if processes.count == 1:
+    if processes.alone:
         return f
     if batchnorm == "synchronized":
         if not next(f.parameters()).is_cuda:
@@ -88,9 +93,14 @@ def shared(f: nn.Module, processes: Processes, batchnorm: Literal["local", "sync
     return f
 
 
+def joined_any() -> bool:
+    """Whether this process has joined others."""
+    return group.is_available() and group.is_initialized()
+
+
 def present() -> Processes:
     """The processes that have been joined, or this one alone."""
-    if group.is_available() and group.is_initialized():
+    if joined_any():
         return Processes(rank=group.get_rank(), count=group.get_world_size())
     return Processes()
 

@@ -4,9 +4,10 @@ from collections import abc
 from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
+from torch import Tensor
 
 Precision = Literal["auto", "bfloat16", "tf32", "float32"]
 """auto: bfloat16 where the device computes with it, else float32"""
@@ -33,6 +34,15 @@ class Engine:
     def cast(self, device: torch.device) -> torch.autocast | nullcontext[None]:
         """While this lasts, convolutions and matrix products compute with this precision."""
         return torch.autocast(device.type, torch.bfloat16) if self.precision == "bfloat16" else nullcontext()
+
+    def computing(self, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """A function of images, computed with this precision."""
+
+        def run(x: Tensor, *rest: Any) -> Tensor:
+            with self.cast(x.device):
+                return function(x, *rest)
+
+        return run
 
     @contextmanager
     def arithmetic(self) -> abc.Generator[None]:

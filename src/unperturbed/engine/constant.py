@@ -154,7 +154,8 @@ def absorb(module: fx.GraphModule, node: fx.Node, convolution: nn.Conv2d) -> Non
         if not ours:
             parts = [part and graph.call_method("type_as", (part, weight)) for part in parts]
         x, added = parts
-        whole = graph.call_function(CONVOLUTION, (x, weight, bias, added, leak, stride.pop(), padding.pop()))
+        dtype = graph.call_function(getattr, (weight, "dtype"))
+        whole = graph.call_function(CONVOLUTION, (x, weight, bias, added, leak, stride.pop(), padding.pop(), dtype))
     done[-1].replace_all_uses_with(whole)
     for part in reversed(done):
         graph.erase_node(part)

@@ -22,38 +22,54 @@ def narrow(weight: Tensor) -> bool:
     return height == width and max(filters, channels) <= FEW
 
 
-def ours(x: Tensor, weight: Tensor) -> bool:
+def ours(x: Tensor, weight: Tensor, dtype: torch.dtype) -> bool:
     """Whether a kernel of our own takes this convolution."""
-    few = x.is_cuda and weight.dtype == torch.bfloat16 and narrow(weight) and find_spec("triton") is not None
+    few = x.is_cuda and dtype == torch.bfloat16 and narrow(weight) and find_spec("triton") is not None
     return few and len(x) * max(x.shape[1], len(weight)) * (x.shape[2] + 8) * (x.shape[3] + 8) < MANY
 
 
 @torch.library.custom_op("unperturbed::convolution", mutates_args=())
 def convolution(
-    x: Tensor, weight: Tensor, bias: Tensor | None, added: Tensor | None, leak: float, stride: int, padding: int
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    added: Tensor | None,
+    leak: float,
+    stride: int,
+    padding: int,
+    dtype: torch.dtype,
 ) -> Tensor:
-    """The sum weight * x + bias + added, of which the negative is multiplied by leak; channels last."""
+    """The sum weight * x + bias + added, of which the negative is multiplied by leak; of that type, channels last."""
     if added is not None:
         shape = (len(x), len(weight), *(reach(side, weight, stride, padding) for side in x.shape[-2:]))
         added = added.broadcast_to(shape).contiguous(memory_format=torch.channels_last)
-    if ours(x, weight):
+    if ours(x, weight, dtype):
         from . import kernels
 
-        return kernels.convolved(x, weight, bias, added, leak, stride, padding)
-    if x.is_cuda and leak == 0 and bias is not None:
+        return kernels.convolved(x, weight, bias, added, leak, stride, padding, dtype)
+    if x.is_cuda and leak == 0 and bias is not None and dtype == weight.dtype:
         steps = ([stride] * 2, [padding] * 2, [1, 1], 1)
         if added is None:
             return torch.cudnn_convolution_relu(x, weight, bias, *steps)
         return torch.cudnn_convolution_add_relu(x, weight, added, 1.0, bias, *steps)
-    z = F.conv2d(x.to(weight.dtype), weight, bias, stride, padding)
-    z = z if added is None else z + added.to(z.dtype)
+    z = F.conv2d(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype), stride, padding)
+    z = z if added is None else z + added.to(dtype)
     return (z if leak == 1 else F.leaky_relu(z, leak)).contiguous(memory_format=torch.channels_last)
 
 
 @convolution.register_fake
-def _(x: Tensor, weight: Tensor, _bias: object, _added: object, _leak: float, stride: int, padding: int) -> Tensor:
+def _(
+    x: Tensor,
+    weight: Tensor,
+    _bias: object,
+    _added: object,
+    _leak: float,
+    stride: int,
+    padding: int,
+    dtype: torch.dtype,
+) -> Tensor:
     sides = (reach(side, weight, stride, padding) for side in x.shape[-2:])
-    y = weight.new_empty((x.shape[0], weight.shape[0], *sides))
+    y = x.new_empty((x.shape[0], weight.shape[0], *sides), dtype=dtype)
     return y.contiguous(memory_format=torch.channels_last)
 
 
@@ -66,7 +82,7 @@ def reach(side: int, weight: Tensor, stride: int, padding: int) -> int:
 def slopes_of_images(slopes: Tensor, weight: Tensor, x: Tensor, stride: int, padding: int) -> Tensor:
     """The gradient of a convolution with respect to its images."""
     slopes = slopes.contiguous(memory_format=torch.channels_last)
-    if ours(x, weight) and stride == 1:
+    if ours(x, weight, slopes.dtype) and stride == 1:
         from . import kernels
 
         return kernels.slopes_of_images(slopes, weight, x, padding)
@@ -83,7 +99,7 @@ def slopes_of_weights(slopes: Tensor, weight: Tensor, x: Tensor, stride: int, pa
     """The gradient of a convolution with respect to its weights."""
     slopes = slopes.contiguous(memory_format=torch.channels_last)
     fewer = x.shape[1] <= 4 or max(x.shape[1], len(weight)) <= FEW // 2
-    if ours(x, weight) and (fewer or slopes.numel() // len(weight) <= LITTLE):
+    if ours(x, weight, slopes.dtype) and (fewer or slopes.numel() // len(weight) <= LITTLE):
         from . import kernels
 
         return kernels.slopes_of_weights(slopes, weight, x, stride, padding)
@@ -101,15 +117,18 @@ def library_slopes(
     """One of the two gradients of a convolution, as the library computes it."""
     wanted = [of_images, not of_images, False]
     steps = ([stride] * 2, [padding] * 2, [1, 1], False, [0, 0], 1)
-    found = torch.ops.aten.convolution_backward(slopes, x.to(weight.dtype), weight, None, *steps, wanted)
+    low = slopes.dtype
+    found = torch.ops.aten.convolution_backward(slopes, x.to(low), weight.to(low), None, *steps, wanted)
     like, slope = (x, found[0]) if of_images else (weight, found[1])
     layout = torch.preserve_format if of_images else torch.channels_last
-    return torch.empty_like(like, memory_format=layout).copy_(slope)
+    meant = torch.empty_like(like, memory_format=layout)
+    same = slope.dtype == meant.dtype and slope.stride() == meant.stride()
+    return slope if same else meant.copy_(slope)
 
 
 def remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     """Keep what the gradient needs."""
-    x, weight, _, added, ctx.leak, ctx.stride, ctx.padding = inputs
+    x, weight, _, added, ctx.leak, ctx.stride, ctx.padding, _ = inputs
     ctx.shape = None if added is None else added.shape
     ctx.save_for_backward(x, weight, *([] if ctx.leak == 1 else [output]))
 
@@ -119,13 +138,13 @@ def gradient(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
     x, weight, *outputs = ctx.saved_tensors
     of_x, of_weight, of_bias, of_added, *_ = ctx.needs_input_grad
     for output in outputs:
-        slopes = torch.where(output > 0, slopes, ctx.leak * slopes)
+        slopes = torch.ops.aten.leaky_relu_backward(slopes, output, ctx.leak, True)
     return (
         SLOPES_OF_IMAGES(slopes, weight, x, ctx.stride, ctx.padding) if of_x else None,
         SLOPES_OF_WEIGHTS(slopes, weight, x, ctx.stride, ctx.padding) if of_weight else None,
         slopes.sum((0, 2, 3)) if of_bias else None,
         slopes.sum_to_size(ctx.shape) if of_added else None,
-        *(None, None, None),
+        *(None, None, None, None),
     )
 
 
@@ -137,14 +156,16 @@ SLOPES_OF_WEIGHTS = torch.ops.unperturbed.slopes_of_weights.default
 
 
 class NarrowConvolutions(TorchFunctionMode):
-    """While this lasts, convolutions with few channels are done by kernels of our own, in bfloat16."""
+    """While this lasts, convolutions with few channels are done by kernels of our own, in bfloat16.
+
+    They read images and weights in the type these have, and leave the gradient of the weights in it.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.conv2d and not kwargs and len(args) == 7:
             x, weight, bias, *steps = args
             if x.dim() == 4 and narrow(weight) and (simple := simply(*steps)):
-                # Images may stay as they are; what a layer before left is bfloat16 already.
-                z = CONVOLUTION(x, weight.to(torch.bfloat16), None, None, 1.0, *simple)
+                z = CONVOLUTION(x, weight, None, None, 1.0, *simple, torch.bfloat16)
                 return z if bias is None else z + bias.to(torch.bfloat16).view(-1, 1, 1)
         return func(*args, **(kwargs or {}))
 

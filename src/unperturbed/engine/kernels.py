@@ -75,7 +75,9 @@ def convolve(
             weights = term[:, None] + (filters * TERMS)[None, :]
         known = (term < TERMS)[:, None] & (filters < FILTERS)[None, :]
         matrix = tl.load(weight + weights, mask=known, other=0.0)
-        total = tl.dot(values.to(matrix.dtype), matrix, total)
+        # Images and weights may come in a finer type than that of the product, which is that of y or of its slopes.
+        kind = x.dtype.element_ty if TURNED else y.dtype.element_ty
+        total = tl.dot(values.to(kind), matrix.to(kind), total)
     if BIASED:
         total += tl.load(bias + filters, mask=filters < FILTERS, other=0.0).to(tl.float32)[None, :]
     kept = (pixel < pixels)[:, None] & (filters < FILTERS)[None, :]
@@ -135,12 +137,19 @@ def correlate(
 
 
 def convolved(
-    x: Tensor, weight: Tensor, bias: Tensor | None, added: Tensor | None, leak: float, stride: int, padding: int
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    added: Tensor | None,
+    leak: float,
+    stride: int,
+    padding: int,
+    dtype: torch.dtype,
 ) -> Tensor:
     """leaky(weight * x + bias + added), channels last; a leak of 1 leaves it as it is."""
     filters, _, size, _ = weight.shape
     rows, columns = ((side + 2 * padding - size) // stride + 1 for side in x.shape[-2:])
-    y = weight.new_empty((len(x), rows, columns, filters)).permute(0, 3, 1, 2)
+    y = weight.new_empty((len(x), rows, columns, filters), dtype=dtype).permute(0, 3, 1, 2)
     launch(x, weight, bias, added, y, leak, stride, padding, turned=False)
     return y
 

@@ -11,6 +11,8 @@ from ..losses import PerImageLoss
 from .arithmetic import Engine
 from .constant import Constant, constant, lay_out
 from .convolutions import NarrowConvolutions
+from .passes import SeparateNorms, can_be_merged
+from .queries import Query
 
 Say = Callable[[str], None]
 TINY = 256
@@ -37,12 +39,12 @@ class Accelerated(nn.Module):
     ) -> None:
         """`images` are a few to try f on.
 
-        Where sizes are given to fill queries up to, these are compiled for them alone, not for each size they have.
+        Where sizes are given to fill queries up to, these are recorded for each of them, and not compiled.
         """
         super().__init__()
         self.f = f
         self.training = f.training
-        self.engine, self.sizes = engine, filled_up_to if answers_each_image_by_itself(f) else ()
+        self.engine, self.say = engine, say
         layout = layout_for(images)
         lay_out(f, layout)
         low = engine.precision == "bfloat16" and images.dtype == torch.float32
@@ -51,9 +53,17 @@ class Accelerated(nn.Module):
         self.copies: tuple[Constant, ...] = () if copy is None else (copy,)
         self.hasten = Hastener(engine, say=say)
         self.refreshing = tuple(self.hasten(each.refresh) for each in self.copies)
-        self.still = through(copy.module if copy else f, engine, layout)
-        self.moving, self.still_compiled = map(self.hasten, (through(f, engine, layout, trained=low), self.still))
+        # Arithmetic is entered outside of what is compiled: a compiler keeps nothing that enters it for the next run.
+        self.bare = through(copy.module if copy else f, layout)
+        self.still = engine.computing(self.bare)
+        self.moving = engine.computing(self.hasten(through(f, layout, trained=low)))
+        self.merged = engine.compiled and can_be_merged(f)
+        norms = (module for module in f.modules() if isinstance(module, nn.BatchNorm2d))
+        self.counts = [norm.num_batches_tracked for norm in norms if norm.num_batches_tracked is not None]
         self.judges: dict[PerImageLoss, Callable[[Tensor, Tensor], Tensor]] = {}
+        # A copy is made of a graph, so no answer can have effects beside itself that a recording would miss.
+        recorded = engine.recorded and copy is not None and answers_each_image_by_itself(f)
+        self.queries = {size: Query(self.still, size, images[0]) for size in sorted(filled_up_to) if recorded}
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -77,23 +87,35 @@ class Accelerated(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.stands_still:
             return self.moving(x)
-        if not self.sizes:
-            return self.still_compiled(x)
-        size = next((size for size in self.sizes if size / 2 < len(x) <= size), None)
-        if size is None:
+        query = next((query for size, query in self.queries.items() if len(x) <= size), None)
+        if query is None or not query.fits(x):
             return self.still(x)
-        # A network that stands still answers each image by itself, so images of zeros beside them change nothing.
-        return self.still_compiled(torch.cat([x, x.new_zeros(size - len(x), *x.shape[1:])]))[: len(x)]
+        try:
+            return query(x)
+        except RuntimeError as error:
+            self.queries = {}
+            self.say(f"queries are not recorded and replayed, only asked, which is slower: {first_line(error)}")
+        return self.still(x)
+
+    def in_several_passes(self, *batches: Tensor) -> tuple[Tensor, ...]:
+        """F's answers to each batch; passes of training go through f as one where that changes nothing."""
+        if not (self.merged and self.training):
+            return tuple(self(batch) for batch in batches)
+        sizes = tuple(map(len, batches))
+        logits: Tensor = self.moving(torch.cat(batches), sizes)
+        for count in self.counts:
+            count.add_(len(batches) - 1)
+        return logits.split(sizes)
 
     def judging(self, loss: PerImageLoss) -> Callable[[Tensor, Tensor], Tensor]:
         """(x', target) -> L(f(x'), target), compiled in one piece, while the weights stand still."""
         if loss not in self.judges:
-            still = self.still
+            bare = self.bare
 
             def judge(x: Tensor, target: Tensor) -> Tensor:
-                return loss(still(x), target)
+                return loss(bare(x), target)
 
-            self.judges[loss] = self.hasten(judge)
+            self.judges[loss] = self.engine.computing(self.hasten(judge))
         return self.judges[loss]
 
 
@@ -109,13 +131,14 @@ def answers_each_image_by_itself(f: nn.Module) -> bool:
     return all(module.running_mean is not None for module in f.modules() if isinstance(module, norms))
 
 
-def through(
-    network: nn.Module, engine: Engine, layout: torch.memory_format, *, trained: bool = False
-) -> Callable[[Tensor], Tensor]:
-    """The logits of a network in the arithmetic and the layout of the engine."""
+def through(network: nn.Module, layout: torch.memory_format, *, trained: bool = False) -> Callable[..., Tensor]:
+    """The logits of a network in the layout of the engine, in one pass or in several."""
 
-    def answer(x: Tensor) -> Tensor:
-        with engine.cast(x.device), NarrowConvolutions() if trained else nullcontext():
+    def answer(x: Tensor, passes: tuple[int, ...] = ()) -> Tensor:
+        with (
+            NarrowConvolutions() if trained else nullcontext(),
+            SeparateNorms(passes) if passes else nullcontext(),
+        ):
             logits: Tensor = network(x.contiguous(memory_format=layout))
         return logits.to(x.dtype)
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ..attacks import Attack
-from ..evaluation import AttackWatcher, Defender, checked, on_engine, predicted_classes, searching_engine
+from ..defender import defended, precision_for, predicted_classes
+from ..evaluation import AttackWatcher, checked
 from ..inputs import as_float
 from ..printing import printable
 from ..report import AttackResult
@@ -171,9 +172,7 @@ def attacked_images(
     run: EvaluatedRun, result: AttackResult, attack: Attack, x: Tensor, before: Tensor, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """What an attack makes of the images, and what the model then says; points that do not count are left out."""
-    engine = searching_engine(device, "auto", len(x))
-    searched = run.model if engine.plain else on_engine(run.model, engine, x[:2], len(x))
-    defender = Defender(f=run.model, searched=searched, engine=engine, device=device)
+    defender = defended(run.model, precision_for(attack, "auto", device), x[:2], len(x))
     y = before.to(device)
     rng, again = (generator(device, run.report.seed, result.name, "gallery", word) for word in ("first", "again"))
     found, after = defender.attacked(attack, x, y, rng, again)

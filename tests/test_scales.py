@@ -76,19 +76,16 @@ def test_the_speeds_behind_a_plan_are_those_that_were_measured():
     assert pytest.approx(rows["four_small_runs"]["ratio"], rel=1e-2) == FOUR_TAKE
 
 
-def test_an_evaluation_is_expected_to_take_about_what_one_took():
-    """GridAdv on 10,000 images took the spatial ResNet 17.7 seconds; AutoAttack on 1,000 a ResNet-18 78."""
+def test_an_evaluation_is_expected_to_take_a_few_times_what_one_took_in_which_images_fell():
     measured = json.loads((ROOT / "results" / "attack-speed.json").read_text())
     (run,) = planned(chosen(["table-1"]), "paper", "own", (0,), "cifar10-spatial-rt-lambda-0.15-*")
     grid = replace(run, trial=replace(run.trial, attacks=("gridadv",)))
-    assert 60 * expected(grid).attacks - ATTACK_START_UP == pytest.approx(
-        measured["grid"]["ours, all images"]["seconds"], rel=0.5
-    )
+    took = next(row["seconds"] for row in measured["grid"].values() if row["images"] == 10_000)
+    assert took < 60 * expected(grid).attacks - ATTACK_START_UP < 3 * took
     (run,) = planned(chosen(["table-4"]), "paper", "resnet-18", (0,), "cifar10-pixel-srt-resnet18-*")
     auto = replace(run, trial=replace(run.trial, attacks=("autoattack",)))
-    assert (60 * expected(auto).attacks - ATTACK_START_UP) / 10 == pytest.approx(
-        measured["autoattack"]["ours"]["seconds"], rel=0.2
-    )
+    took = measured["autoattack"]["ours"]["seconds"]
+    assert took < (60 * expected(auto).attacks - ATTACK_START_UP) / 10 < 3 * took
 
 
 def test_shares_are_disjoint_together_everything_and_about_as_long():

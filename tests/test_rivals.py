@@ -14,11 +14,11 @@ from unperturbed.datasets import load
 from unperturbed.guards import CollapseAlarm
 from unperturbed.images import parts
 from unperturbed.losses import Against, cross_entropy, kl
-from unperturbed.neighborhoods import L2, Linf
+from unperturbed.neighborhoods import L2, Linf, Spatial
 from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Standard
-from unperturbed.recipe import SGD, Recipe, Teacher
+from unperturbed.recipe import SGD, Recipe, Teacher, of_teacher, read
 from unperturbed.recipes import RECIPES
-from unperturbed.schedules import Piecewise
+from unperturbed.schedules import Piecewise, Ramp
 from unperturbed.solvers import FGSM, NFGSM, PGD, PowerIteration, WorstOfK
 from unperturbed.trainer import Trainer
 
@@ -253,6 +253,24 @@ def test_a_teacher_is_trained_once_and_shared(tmp_path, monkeypatch):
     training.train(replace(recipe, seed=1), tmp_path / "three", device="cpu")
     assert len(list((tmp_path / "cache" / "teachers").iterdir())) == 2
     assert written > 0
+
+
+def test_a_teacher_may_learn_from_unlabeled_images_by_an_objective_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("UNPERTURBED_CACHE", str(tmp_path / "cache"))
+    warps = SRT(solver=WorstOfK(around=Spatial(rotation=10, translation=1), k=1), weight=0.5)
+    recipe = Recipe(
+        data=Data(name="digits", labeled=60, unlabeled=60),
+        labeler="teacher",
+        teacher=Teacher(objective=warps, unlabeled=True, steps=4, ramp=Ramp(over=0.5)),
+        steps=2,
+        batch=30,
+    )
+    training.train(recipe, tmp_path / "run", device="cpu")
+    (teacher,) = (tmp_path / "cache" / "teachers").iterdir()
+    by = read(teacher / "recipe.json")
+    assert (by.objective, by.steps, by.ramp, by.data.unlabeled) == (warps, 4, Ramp(over=0.5), 60)
+    alone = of_teacher(replace(recipe, teacher=Teacher(objective=warps, steps=4)))
+    assert alone.data.unlabeled == 0
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import json
 import sys
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
@@ -67,11 +67,17 @@ class Validation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Teacher:
-    """A model of the same network, trained by standard training on the labels alone, once for all runs."""
+    """A model of the same network, trained once for all runs whose images it labels."""
 
+    objective: Objective = field(default_factory=Standard)
+    """what it minimizes: standard risk, or for instance SRT over warps, which makes more of few labels"""
+    unlabeled: bool = False
+    """whether it sees the unlabeled images too"""
     steps: int = 5000
     """its optimizer steps"""
     optimizer: SGD = field(default_factory=SGD)
+    ramp: Ramp = field(default_factory=Ramp)
+    """how the robust term of its objective comes in"""
 
     def __post_init__(self) -> None:
         require_count("Teacher.steps", self.steps)
@@ -123,6 +129,26 @@ class Recipe:
         require_count("log_every", self.log_every)
         require_count("microbatch", self.batch if self.microbatch is None else self.microbatch)
         require_radius("weight_perturbation", self.weight_perturbation)
+
+
+def of_teacher(recipe: Recipe) -> Recipe:
+    """The recipe by which the teacher of a recipe is trained."""
+    teacher, data = recipe.teacher, replace(recipe.data, sha256=None)
+    return Recipe(
+        name=f"{data.name}-teacher",
+        data=data if teacher.unlabeled else replace(data, unlabeled=0, unlabeled_files=()),
+        model=recipe.model,
+        objective=teacher.objective,
+        steps=teacher.steps,
+        batch=recipe.batch,
+        least_labeled=recipe.least_labeled,
+        optimizer=teacher.optimizer,
+        ramp=teacher.ramp,
+        precision=recipe.precision,
+        microbatch=recipe.microbatch,
+        batchnorm=recipe.batchnorm,
+        seed=recipe.seed,
+    )
 
 
 PARTS: Mapping[type, tuple[type, ...]] = {

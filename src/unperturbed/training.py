@@ -18,7 +18,7 @@ from .data import Data
 from .datasets import Dataset, load
 from .engine import Engine, Precision
 from .images import Images, parts
-from .objectives import SRT, Objective, Standard
+from .objectives import SRT, Objective
 from .processes import own_device
 from .recipe import SGD, Recipe
 from .runs import RunDirectory
@@ -239,19 +239,7 @@ def trained_teacher(
     stop: Callable[[], bool],
 ) -> nn.Module:
     """The model that labels for this recipe: trained once, kept in the cache, shared by all runs it serves."""
-    stage_one = Recipe(
-        name=f"{recipe.data.name}-teacher",
-        data=replace(recipe.data, unlabeled=0, unlabeled_files=(), sha256=None),
-        model=recipe.model,
-        objective=Standard(),
-        steps=recipe.teacher.steps,
-        batch=recipe.batch,
-        optimizer=recipe.teacher.optimizer,
-        precision=recipe.precision,
-        microbatch=recipe.microbatch,
-        batchnorm=recipe.batchnorm,
-        seed=recipe.seed,
-    )
+    stage_one = recipes.of_teacher(recipe)
     digest = hashlib.sha256(recipes.dumps(stage_one).encode())
     for tensor in (dataset.train_images, dataset.train_labels):
         digest.update(tensor.numpy().tobytes())

@@ -8,7 +8,7 @@ from typing import Literal
 
 from ..models import DigitsCNN, ResNet, ResNet18, SmallCNN, WideResNet
 from ..printing import quoted
-from ..recipe import Recipe
+from ..recipe import Recipe, of_teacher
 from ..recipes import named
 from .catalog import experiments
 from .definition import Experiment, Trial, merged
@@ -126,7 +126,7 @@ def expected(run: PlannedRun, without: tuple[str, ...] = (), slow_images: int | 
     recipe = run.recipe
     seconds = START_UP + training_seconds(recipe) * (1.0 if run.alone else FOUR_TAKE / SIDE_BY_SIDE)
     if recipe.labeler == "teacher":
-        seconds += recipe.teacher.steps * max(LEAST_SECONDS_A_STEP, 3 * recipe.batch / passes_a_second(recipe))
+        seconds += training_seconds(of_teacher(recipe))
     fractions = sum(1 for fraction in run.trial.fractions if fraction != 1)
     an_image = sum(
         passes_of_attack(attack, SHAPES[recipe.data.name])

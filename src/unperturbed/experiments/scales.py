@@ -113,7 +113,9 @@ def smoke(recipe: Recipe) -> Recipe:
             data=data,
             model=DigitsCNN(channels=(2, 2, 4), hidden=8),
             objective=with_solvers(recipe.objective, briefly),
-            teacher=replace(recipe.teacher, steps=SMOKE_STEPS),
+            teacher=replace(
+                recipe.teacher, objective=with_solvers(recipe.teacher.objective, briefly), steps=SMOKE_STEPS
+            ),
             steps=SMOKE_STEPS,
             batch=32,
             log_every=1,

@@ -88,6 +88,10 @@ def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
     for row in steps["rows"]:
         peer = "the authors' loss" if "the authors' loss" in row["ratio"] else "the same algorithm, run plainly"
         assert f"| {row['ratio'][peer]:.1f} |" in page.split("What these figures were to be")[1]
+    paces = [row["ratio"]["the authors' loss"] for row in steps["rows"] if "the authors' loss" in row["ratio"]]
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    claim = f"is {min(paces):.1f} (WRN-34-10) to {max(paces):.1f} times (SmallCNN) as fast as the authors' loss"
+    assert claim in readme
     attacks = found["attack-speed"]
     assert f"is {attacks['grid']['times faster an image']:.1f} times as fast an image as foolbox" in page
     assert f"in {attacks['autoattack']['times faster']:.1f} times less time" in page

@@ -1,5 +1,6 @@
 """What an evaluation shows an attack, what it believes of its answer, and what it reports."""
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -521,6 +522,13 @@ class Answering(nn.Module):
 def test_a_model_that_does_not_answer_with_logits_is_refused_in_a_sentence(answer, sentence, images, labels):
     with pytest.raises(ValueError, match=sentence):
         evaluate(Answering(answer), images, labels, {"idle": idle})
+
+
+@pytest.mark.parametrize(
+    ("shape", "images"), [((3, 32, 32), 1000), ((1, 28, 28), 3918), ((1, 8, 8), 5000), ((3, 224, 224), 32)]
+)
+def test_a_gpu_attacks_as_many_images_at_once_as_their_size_allows(shape, images):
+    assert evaluation.at_once(math.prod(shape)) == images
 
 
 @pytest.mark.parametrize("batch", [0, -3])

@@ -23,8 +23,10 @@ from .unfinished import Part, Unfinished
 
 ROUNDING = 1e-6
 """how far outside [0, 1] a pixel may lie through rounding alone"""
-BATCH, BATCH_ON_A_GPU = 500, 1000
+BATCH = 500
 """images attacked at once where nobody says how many"""
+NUMBERS_AT_ONCE, FEWEST_AT_ONCE, MOST_AT_ONCE = 1000 * 3 * 32 * 32, 32, 5000
+"""the same on a GPU, which small images leave idle: numbers in all of these images, and bounds for their count"""
 
 
 class AttackWatcher(Protocol):
@@ -60,11 +62,11 @@ def evaluate(
     attack that was interrupted.
     """
     where = pick_device(own_device(device))
-    batch = (BATCH_ON_A_GPU if where.type == "cuda" else BATCH) if batch is None else batch
-    require_count("batch", batch)
-    f.to(where)
     if len(images) == 0:
         raise ValueError("no image was given, expected at least one to evaluate on")
+    batch = (at_once(images[0].numel()) if where.type == "cuda" else BATCH) if batch is None else batch
+    require_count("batch", batch)
+    f.to(where)
     check_images(as_float(images))
     classes = output_classes(f, as_float(images[:2]).to(where))
     check_labels(labels, len(images), classes)
@@ -106,6 +108,11 @@ def evaluate(
             if unfinished is not None and present().first:
                 unfinished.forget()
     return report
+
+
+def at_once(numbers: int) -> int:
+    """How many images of so many numbers each a GPU attacks at once where nobody says how many."""
+    return min(MOST_AT_ONCE, max(FEWEST_AT_ONCE, NUMBERS_AT_ONCE // max(1, numbers)))
 
 
 def settings_of(attack: Attack) -> str:

@@ -45,7 +45,7 @@ class Evaluate:
     images: int | None = None
     """attack only the first so many test images"""
     batch: int | None = None
-    """images attacked at once; None: 500, on a GPU 1,000"""
+    """images attacked at once; None: 500, on a GPU 1,000 of 32 x 32 in color and more of smaller ones"""
     seed: int = 0
     """seed of the attacks"""
     data: Path | None = None

@@ -1,11 +1,13 @@
 """The runs that experiments need, dealt out and timed in advance."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal
 
+from ..evaluation import at_once
 from ..models import DigitsCNN, ResNet, ResNet18, SmallCNN, WideResNet
 from ..printing import quoted
 from ..recipe import Recipe, of_teacher
@@ -37,8 +39,6 @@ ATTACK_START_UP = 15.0
 """seconds until the first attack on a model"""
 LEAST_SECONDS_A_STEP = 0.001
 """that launching a recorded step takes, or a pass of an attack, however small it is"""
-ATTACKED_AT_ONCE = 1000
-"""images, as evaluate does by default on a GPU"""
 SMOKE_SECONDS = 0.5
 """that a smoke run takes on one core"""
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "digits": (1, 8, 8)}
@@ -135,7 +135,8 @@ def expected(run: PlannedRun, without: tuple[str, ...] = (), slow_images: int | 
         for name, attack in run.trial.attacks_at(run.scale).items()
         if name not in without
     )
-    seconds_a_pass = max(1 / passes_a_second(recipe), LEAST_SECONDS_A_STEP / ATTACKED_AT_ONCE)
+    together = at_once(math.prod(SHAPES[recipe.data.name]))
+    seconds_a_pass = max(1 / passes_a_second(recipe), LEAST_SECONDS_A_STEP / together)
     attacking = ATTACK_START_UP + TEST_IMAGES * an_image * seconds_a_pass
     return Expected(seconds / 60, attacking / 60)
 

@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from unperturbed.averaging import Average, AveragedModel, estimate_batchnorm
+from unperturbed.averaging import Average, AveragedModel, estimate_batchnorm, gathering
 from unperturbed.awp import perturbed_weights, remembering
 from unperturbed.data import Data
 from unperturbed.datasets import load
+from unperturbed.engine import Engine
 from unperturbed.images import parts
 from unperturbed.neighborhoods import Linf
 from unperturbed.objectives import AT, SRT, Batch, Mixture, Standard, Terms
@@ -72,10 +73,13 @@ def test_estimated_statistics_are_those_of_the_images():
     assert f[2].momentum == 0.1
 
 
-@pytest.mark.parametrize("batchnorm", ["copied", "estimated"])
-def test_a_run_with_an_average_ends_with_the_average_and_resumes_exactly(batchnorm):
-    averaging = Average(decay=0.95, batchnorm=batchnorm)
-    plain, whole, stopped = trainer(), trainer(averaging=averaging), trainer(averaging=averaging)
+@pytest.mark.parametrize(
+    ("batchnorm", "labeler"),
+    [("copied", "current"), ("estimated", "current"), ("copied", "average"), ("own", "average")],
+)
+def test_a_run_with_an_average_ends_with_the_average_and_resumes_exactly(batchnorm, labeler):
+    changes = {"averaging": Average(decay=0.95, batchnorm=batchnorm), "labeler": labeler}
+    plain, whole, stopped = trainer(), trainer(**changes), trainer(**changes)
     plain.run()
     whole.run()
     assert not torch.equal(plain.f[1].weight, whole.f[1].weight)
@@ -83,7 +87,7 @@ def test_a_run_with_an_average_ends_with_the_average_and_resumes_exactly(batchno
     with torch.random.fork_rng(devices=()):
         for _ in range(7):
             stopped.advance()
-    resumed = trainer(f=network(9), averaging=averaging)
+    resumed = trainer(f=network(9), **changes)
     resumed.resume(deepcopy(stopped.state()))
     resumed.run()
     for ours, theirs in zip(resumed.f.state_dict().values(), whole.f.state_dict().values(), strict=True):
@@ -112,6 +116,29 @@ def test_the_average_gives_its_opinion_in_evaluation_mode():
         run.advance()
     batch = objective.batches[1]
     torch.testing.assert_close(batch.opinion, module(torch.cat([batch.x, batch.u])))
+
+
+@pytest.mark.parametrize("engine", [Engine(), Engine(folded=True)], ids=["plain", "folded"])
+def test_an_average_with_statistics_of_its_own_labels_by_those_of_the_images(engine):
+    """Its weights are not those that the model's statistics belong to."""
+    objective, averaging = Overheard(), Average(decay=0.9, batchnorm="own")
+    f = nn.Sequential(*network(), nn.Dropout(0.5))
+    run = trainer(f=f, objective=objective, steps=3, averaging=averaging, labeler="average", engine=engine)
+    with torch.random.fork_rng(devices=()):
+        run.advance()
+        module = gathering(deepcopy(run.average.module))
+        run.advance()
+    batch = objective.batches[1]
+    images = torch.cat([batch.x, batch.u])
+    torch.testing.assert_close(batch.opinion, module(images))
+    mean = run.average.module[2].running_mean
+    torch.testing.assert_close(mean, module[2].running_mean)
+    assert not torch.allclose(mean, run.f[2].running_mean, rtol=1e-3)
+
+
+def test_an_average_that_does_not_label_has_no_statistics_of_its_own():
+    with pytest.raises(ValueError, match=r"set --labeler average, or --averaging\.batchnorm estimated"):
+        trainer(averaging=Average(decay=0.9, batchnorm="own"))
 
 
 def test_an_average_that_is_not_kept_cannot_label():

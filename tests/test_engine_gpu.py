@@ -42,6 +42,7 @@ OBJECTIVES = {
 EXTRAS = {
     "plain": {},
     "average": {"averaging": Average(decay=0.9), "labeler": "average"},
+    "average of its own": {"averaging": Average(decay=0.9, batchnorm="own"), "labeler": "average"},
     "worse weights": {"weight_perturbation": 0.01},
     "parts": {"microbatch": 40},
 }

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-BATCHNORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+BATCHNORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,8 +16,8 @@ class Average:
 
     decay: float = 0.0
     """weight of the past in the average; 0: none is kept, as in the paper"""
-    batchnorm: Literal["copied", "estimated"] = "copied"
-    """running statistics of the final average: the model's own, or estimated anew on training images"""
+    batchnorm: Literal["copied", "estimated", "own"] = "copied"
+    """its running statistics: the model's, estimated anew in the end, or its own, gathered while it labels"""
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1:
@@ -25,11 +25,12 @@ class Average:
 
 
 class AveragedModel:
-    """A copy of a model whose parameters follow at a distance; its buffers are never averaged but copied."""
+    """A copy of a model whose parameters follow at a distance; its buffers are copied or its own, never averaged."""
 
-    def __init__(self, f: nn.Module, decay: float) -> None:
+    def __init__(self, f: nn.Module, decay: float, *, own_statistics: bool = False) -> None:
         self.module = deepcopy(f).eval().requires_grad_(False)
         self.decay = decay
+        self.own_statistics = own_statistics
 
     def share(self, step: int) -> float:
         """Weight of the new weights after that step; early on it is large, so the first ones are soon forgotten."""
@@ -40,8 +41,27 @@ class AveragedModel:
         """Move towards f by that share of the way."""
         for mine, its in zip(self.module.parameters(), f.parameters(), strict=True):
             mine.lerp_(its, share.to(mine.dtype))
-        for mine, its in zip(self.module.buffers(), f.buffers(), strict=True):
-            mine.copy_(its)
+        if not self.own_statistics:
+            for mine, its in zip(self.module.buffers(), f.buffers(), strict=True):
+                mine.copy_(its)
+
+
+def gathering(f: nn.Module) -> nn.Module:
+    """F in evaluation mode but for its BatchNorms, which normalize by the images they see and remember them."""
+    for module in f.modules():
+        module.training = isinstance(module, BATCHNORMS)
+    return f
+
+
+def require_average(averaging: Average, *, labels: bool) -> None:
+    """Refuse an average that shall label but is not kept, or that shall learn from labeling but does none."""
+    if labels and not averaging.decay:
+        raise ValueError("the average labels, but none is kept: set --averaging.decay, to 0.99 for example")
+    if not labels and averaging.batchnorm == "own":
+        raise ValueError(
+            "the average gathers statistics of its own while it labels, and it does not: set --labeler average, or "
+            "--averaging.batchnorm estimated"
+        )
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from .averaging import Average, AveragedModel
+from .averaging import Average, AveragedModel, gathering
 from .awp import perturbed_weights, remembering
 from .cutting import cut, cut_unlabeled, fewest_labeled, part_count
 from .data import Data, ProportionalBatches, augment
@@ -58,7 +58,9 @@ class Step:
         on_gpu = self.device.type == "cuda"
         self.fast = self.accelerated(self.f)
         self.hastened = fused(self.objective, Hastener(self.engine, say=self.say))
-        self.average = AveragedModel(self.f, self.averaging.decay) if self.averaging.decay else None
+        self.gathers = self.averaging.batchnorm == "own"
+        averaging = (self.f, self.averaging.decay)
+        self.average = AveragedModel(*averaging, own_statistics=self.gathers) if self.averaging.decay else None
         self.rows = torch.zeros(self.batches.batch, dtype=torch.int64, device=self.device)
         from_files = isinstance(self.images.unlabeled, Reservoir)
         self.ahead = Ahead(self.read, self.steps) if from_files else None
@@ -188,7 +190,9 @@ class Step:
         crop, flip = self.augmentation.crop, self.augmentation.flip
         pool = as_float(augment(pool, self.random.common, crop=crop, flip=flip))
         x, u = pool.split(self.counts)
-        opinion = own_opinion(self.labeling.eval(), pool) if self.labeling is not None else None
+        opinion = None
+        if self.labeling is not None:
+            opinion = own_opinion(gathering(self.labeling) if self.gathers else self.labeling.eval(), pool)
         return Batch(x, self.images.labels[labeled].long(), u, opinion)
 
     def parts(self, batch: Batch) -> list[Batch]:

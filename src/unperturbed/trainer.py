@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from .averaging import Average, estimate_batchnorm
+from .averaging import Average, estimate_batchnorm, require_average
 from .cutting import require_parts
 from .data import Data, ProportionalBatches
 from .engine import Engine, Precision, engine_for
@@ -80,8 +80,7 @@ class Trainer:
 
     def __post_init__(self) -> None:
         require_count("steps", self.steps)
-        if self.labeler == "average" and not self.averaging.decay:
-            raise ValueError("the average labels, but none is kept: set --averaging.decay, to 0.99 for example")
+        require_average(self.averaging, labels=self.labeler == "average")
         require_count("microbatch", self.batch if self.microbatch is None else self.microbatch)
         self.remarks, self.said = list[str](), set[str]()
         self.processes = present()

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..averaging import BATCHNORMS
 from ..losses import PerImageLoss
 from .arithmetic import Engine
 from .constant import Constant, constant, lay_out
@@ -58,8 +59,10 @@ class Accelerated(nn.Module):
         self.still = engine.computing(self.bare)
         self.moving = engine.computing(self.hasten(through(f, layout, trained=low)))
         self.merged = engine.compiled and can_be_merged(f)
-        norms = (module for module in f.modules() if isinstance(module, nn.BatchNorm2d))
-        self.counts = [norm.num_batches_tracked for norm in norms if norm.num_batches_tracked is not None]
+        # A tuple of modules is none of the modules of this one.
+        self.norms = tuple(module for module in f.modules() if isinstance(module, BATCHNORMS))
+        counts = (norm.num_batches_tracked for norm in self.norms)
+        self.counts = [count for count in counts if count is not None]
         self.judges: dict[PerImageLoss, Callable[[Tensor, Tensor], Tensor]] = {}
         # A copy is made of a graph, so no answer can have effects beside itself that a recording would miss.
         recorded = engine.recorded and copy is not None and answers_each_image_by_itself(f)
@@ -82,7 +85,7 @@ class Accelerated(nn.Module):
     def stands_still(self) -> bool:
         """Whether no gradient with respect to the weights can be asked for, and no statistics are gathered."""
         fixed = not torch.is_grad_enabled() or not any(weight.requires_grad for weight in self.f.parameters())
-        return fixed and not self.training
+        return fixed and not self.training and not any(norm.training for norm in self.norms)
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.stands_still:
@@ -127,8 +130,7 @@ def layout_for(images: Tensor) -> torch.memory_format:
 
 def answers_each_image_by_itself(f: nn.Module) -> bool:
     """Whether f in evaluation mode treats images apart: a BatchNorm without running statistics does not."""
-    norms = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-    return all(module.running_mean is not None for module in f.modules() if isinstance(module, norms))
+    return all(module.running_mean is not None for module in f.modules() if isinstance(module, BATCHNORMS))
 
 
 def through(network: nn.Module, layout: torch.memory_format, *, trained: bool = False) -> Callable[..., Tensor]:

@@ -148,7 +148,7 @@ def plusplus(scenario: Scenario, labeler: Literal["current", "average"]) -> Reci
     return scenario.all(
         "srt-plusplus",
         SRT(solver=scenario.solver, weight=2 * scenario.weight, smoothing=0.1),
-        averaging=Average(decay=0.99),
+        averaging=Average(decay=0.99, batchnorm="own" if labeler == "average" else "estimated"),
         labeler=labeler,
     )
 

@@ -61,7 +61,7 @@ def test_the_page_of_defenses_shows_what_was_measured(monkeypatch):
     page = (ROOT / "docs" / "defenses.md").read_text(encoding="utf-8")
     assert markdown(rows) in page
     means = {figure for line in markdown(rows).splitlines() for figure in re.findall(r"(\d+\.\d) ±", line)}
-    claims = page.split("## What it shows")[1]
+    claims = page.split("## What it shows")[1].split("## Whose labels, by whose statistics")[0]
     for figure in re.findall(r"(?<![\w.])\d\d\.\d(?![\d.])", claims):
         assert figure in means, figure
 
@@ -97,6 +97,17 @@ def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
     assert f"in {attacks['autoattack']['times faster']:.1f} times less time" in page
     fast, plain = found["quality"]["runs"]
     assert all(abs(fast[key] - plain[key]) <= 0.7 for key in ("clean", "pgd-20"))
+
+
+def test_the_page_of_defenses_shows_whose_statistics_label_best(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    from averages import markdown
+
+    result = json.loads((ROOT / "results" / "averages.json").read_text(encoding="utf-8"))
+    assert markdown(result) in (ROOT / "docs" / "defenses.md").read_text(encoding="utf-8")
+    for row in result["rows"][:-1]:
+        *others, best = row["accuracy"].values()
+        assert best == max(*others, best)
 
 
 def test_the_page_of_scale_shows_what_was_measured(monkeypatch):

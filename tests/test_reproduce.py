@@ -353,7 +353,18 @@ def test_an_attack_that_was_interrupted_goes_on_with_the_next_batch(tmp_path):
     assert not unfinished.path.exists()
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"key": 3}', '{"key": ["a"], "parts": {"0": {}}}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        '{"attacks": 3}',
+        '{"attacks": [3, {"key": 3}]}',
+        '{"attacks": [{"key": ["a"], "parts": {"0": {}}}]}',
+        '{"attacks": [{"key": ["a"], "parts": []}]}',
+        "[" * 100_000,
+    ],
+)
 def test_what_is_left_of_another_attack_counts_not(tmp_path, content):
     unfinished = Unfinished(tmp_path / "attack.json")
     unfinished.path.write_text(content)
@@ -369,6 +380,18 @@ def test_parts_of_one_attack_do_not_count_for_another(tmp_path):
     assert part.predicted.tolist() == [3, 4]
     assert part.sizes.tolist() == [0.5, float("inf")]
     assert (part.rejected, part.seconds) == (1, 2.0)
+
+
+def test_an_attack_that_waits_is_not_lost_while_another_comes_first(tmp_path):
+    unfinished = Unfinished(tmp_path / "attack.json")
+    for name in ("autoattack", "jsma"):
+        unfinished.write(["model", name], {0: Part(torch.tensor([3, 4]), 0, None, 2.0)})
+    unfinished.forget(["model", "jsma"])
+    assert unfinished.read(["model", "jsma"]) == {}
+    assert list(unfinished.read(["model", "autoattack"])) == [0]
+    unfinished.forget(["model", "autoattack"])
+    assert not unfinished.path.exists()
+    unfinished.forget(["model", "autoattack"])
 
 
 def test_an_attack_stops_between_two_batches_and_not_before_its_last_is_kept():

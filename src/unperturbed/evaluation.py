@@ -104,7 +104,7 @@ def evaluate(
             if save is not None and present().first:
                 save(report)
             if unfinished is not None and present().first:
-                unfinished.forget()
+                unfinished.forget((report.subject, *key))
     return report
 
 

@@ -87,6 +87,8 @@ def evaluate(
                 defenders[wanted] = defended(f, wanted, as_float(images[:2]).to(where), batch)
             key = (name, settings_of(attack), defenders[wanted].engine.precision)
             if any((done.name, done.settings, done.precision) == key for done in report.attacks):
+                if unfinished is not None and present().first:  # A process may have ended right after it was done.
+                    unfinished.forget((report.subject, *key))
                 continue
             result = run_attack(
                 defenders[wanted],

@@ -14,6 +14,7 @@ from .files import write_whole
 from .printing import printable, shortened
 from .report import Report
 from .schedules import require_fractions
+from .unfinished import Unfinished
 
 FORMAT = 1
 FILE = "sweep.json"
@@ -73,15 +74,17 @@ def sweep(
     *,
     eps: float,
     at_most: Report | None = None,
-    batch: int = 500,
+    batch: int | None = None,
     seed: int = 0,
     device: str = "auto",
     watcher: AttackWatcher | None = None,
     recipe: object = None,
+    unfinished: Unfinished | None = None,
 ) -> Sweep:
     """Attack f at each fraction, and keep what is found in that directory; what is there already is not done again.
 
-    At fraction 0 no attack is made: that is clean accuracy. `at_most` is a report at fraction 1, if one is at hand.
+    At fraction 0 no attack is made: that is clean accuracy. `at_most` is a report at fraction 1, if one is at hand:
+    it is taken over where it was made in batches of the same size, as it is where neither says of which.
     """
     require_fractions("a perturbation fraction", tuple(fractions))
     require_growth(attacks_at)
@@ -108,6 +111,7 @@ def sweep(
             recipe=recipe,
             previous=earlier,
             save=keep,
+            unfinished=unfinished,
         )
         keep(report)
     return Sweep(eps=eps, reports={fraction: found[fraction] for fraction in sorted(set(fractions))})

@@ -69,10 +69,10 @@ class Unfinished:
     def forget(self, key: Sequence[str]) -> None:
         """That attack is done."""
         others = self.others(key)
-        if others != self.waiting():
-            self.keep(others)
         if not others:
             self.path.unlink(missing_ok=True)
+        elif len(others) < len(self.waiting()):
+            self.keep(others)
 
     def others(self, key: Sequence[str]) -> list[dict[str, Any]]:
         """What is kept of all other attacks."""

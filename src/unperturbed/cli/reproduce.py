@@ -66,6 +66,7 @@ class Reproduce:
 
 def reproduce(arguments: list[str]) -> None:
     """Repeat the paper's tables and figures."""
+    began = time.monotonic()
     words, rest = leading_words(arguments)
     command = parse(Reproduce, rest, usage="reproduce EXPERIMENT [EXPERIMENT …]")
     if command.write is not None:
@@ -83,7 +84,7 @@ def reproduce(arguments: list[str]) -> None:
         size = sum(path.stat().st_size for path in written) / 1e6
         print(printable(f"{command.collect}: {len(written)} of {len(every)} runs, {size:.1f} MB"))
         return
-    carried_out(command, runs, out)
+    carried_out(command, runs, out, began)
     for experiment in made:
         print(experiment_text(experiment, found_in(every, out)) + "\n")
 
@@ -114,12 +115,12 @@ def left_for_later(command: Reproduce) -> tuple[str, ...]:
     return tuple(name.strip() for name in command.without.split(",") if name.strip())
 
 
-def carried_out(command: Reproduce, runs: list[PlannedRun], out: Path) -> None:
-    """Train and attack what is missing, until all is there, time is up or a signal comes."""
+def carried_out(command: Reproduce, runs: list[PlannedRun], out: Path, began: float) -> None:
+    """Train and attack what is missing, until all is there, time is up since the command began, or a signal comes."""
     for data in sorted({run.recipe.data.name for run in runs}):
         load(data, command.data)
     require_scale(out, command.scale)
-    ends = None if command.minutes is None else time.monotonic() + 60 * command.minutes
+    ends = None if command.minutes is None else began + 60 * command.minutes
     with stopping_after_a_step() as request, watching() as watcher:
 
         def stop() -> bool:

@@ -6,6 +6,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal
 
+from ..evaluation import BATCH_ON_A_GPU
 from ..models import DigitsCNN, ResNet, ResNet18, SmallCNN, WideResNet
 from ..printing import quoted
 from ..recipe import Recipe, of_teacher
@@ -37,8 +38,11 @@ ATTACK_START_UP = 15.0
 """seconds until the first attack on a model"""
 LEAST_SECONDS_A_STEP = 0.001
 """that launching a recorded step takes, or a pass of an attack, however small it is"""
-ATTACKED_AT_ONCE = 1000
-"""images, as evaluate does by default on a GPU"""
+ATTACKED_AT_ONCE: Mapping[type, int] = {WideResNet: 125, ResNet18: 500}
+"""images, by network, so that the longest attack takes about a minute for them: a batch is done or it is not, and an
+evaluation ends between two; others are attacked in batches of the usual size"""
+USUALLY_AT_ONCE = BATCH_ON_A_GPU
+"""that size"""
 SMOKE_SECONDS = 0.5
 """that a smoke run takes on one core"""
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "digits": (1, 8, 8)}
@@ -135,9 +139,15 @@ def expected(run: PlannedRun, without: tuple[str, ...] = (), slow_images: int | 
         for name, attack in run.trial.attacks_at(run.scale).items()
         if name not in without
     )
-    seconds_a_pass = max(1 / passes_a_second(recipe), LEAST_SECONDS_A_STEP / ATTACKED_AT_ONCE)
+    at_once = attacked_at_once(recipe) or USUALLY_AT_ONCE
+    seconds_a_pass = max(1 / passes_a_second(recipe), LEAST_SECONDS_A_STEP / at_once)
     attacking = ATTACK_START_UP + TEST_IMAGES * an_image * seconds_a_pass
     return Expected(seconds / 60, attacking / 60)
+
+
+def attacked_at_once(recipe: Recipe) -> int | None:
+    """Images in a batch of an evaluation, by the network alone, so that it is the same whatever attacks are made."""
+    return ATTACKED_AT_ONCE.get(type(recipe.model))
 
 
 def training_seconds(recipe: Recipe) -> float:

@@ -222,7 +222,7 @@ def test_collected_evidence_tells_what_the_runs_told(tmp_path, capsys):
     words = ("table-9", *SMOKE, "--out", tmp_path / "runs")
     printed = reproduce(*words, capsys=capsys)
     told = reproduce(*words, "--collect", tmp_path / "results", capsys=capsys)
-    assert "4 of 4 runs" in told
+    assert "4 of 4 runs that were begun" in told
     found = files.read_all(tmp_path / "results")
     assert len(found) == 4
     (fast,) = (each for each in found if each.name == "cifar10-pixel-srt-fast")
@@ -230,6 +230,17 @@ def test_collected_evidence_tells_what_the_runs_told(tmp_path, capsys):
     assert fast.seconds > 0
     assert experiment_text(experiments()["table-9"], found) + "\n\n" == printed
     assert not list((tmp_path / "results").rglob("*.safetensors"))
+
+
+def test_runs_of_all_seeds_and_networks_are_collected(tmp_path, capsys):
+    words = ("table-2", *SMOKE, "--only", "*-srt-lambda-0.2-*", "--out", tmp_path / "runs")
+    reproduce(*words, "--seeds", "1", "2")
+    reproduce(*words, "--network", "resnet-18", "--seeds", "3")
+    told = reproduce("all", *SMOKE, "--out", tmp_path / "runs", "--collect", tmp_path / "results", capsys=capsys)
+    assert "3 of 3 runs" in told
+    found = {(each.network, each.seed) for each in files.read_all(tmp_path / "results")}
+    assert found == {("own", 1), ("own", 2), ("resnet-18", 3)}
+    assert "0 of 0 runs" in reproduce(*words[:-1], tmp_path / "no", "--collect", tmp_path / "results", capsys=capsys)
 
 
 def test_weights_that_were_not_kept_are_the_others():

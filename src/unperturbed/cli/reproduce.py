@@ -12,7 +12,7 @@ from ..experiments.definition import Experiment
 from ..experiments.layout import aligned
 from ..experiments.planning import BASIS, PlannedRun, expected, planned, shared, state_of
 from ..experiments.reproduction import Reproduction, require_scale
-from ..experiments.results import FOLDER, collect, found_in, write_page
+from ..experiments.results import FOLDER, collect, found_in, present, write_page
 from ..experiments.scales import SCALES, Scale, usual_network
 from ..printing import printable
 from ..progress import watching
@@ -55,7 +55,7 @@ class Reproduce:
     plan: bool = False
     """print the runs with their expected minutes, and stop"""
     collect: Path | None = None
-    """write the evidence of finished runs to this folder (results/reproduce), and stop"""
+    """write the evidence of finished runs, of all seeds and networks, to this folder (results/reproduce), and stop"""
     write: Path | None = None
     """write the page of results (docs/results.md) from the folder --results, and stop"""
     results: Path = FOLDER
@@ -80,9 +80,10 @@ def reproduce(arguments: list[str]) -> None:
         print(plan_text(command, runs, out))
         return
     if command.collect is not None:
-        written = collect(every, out, command.collect)
+        begun = present(made, command.scale, out)
+        written = collect(begun, out, command.collect)
         size = sum(path.stat().st_size for path in written) / 1e6
-        print(printable(f"{command.collect}: {len(written)} of {len(every)} runs, {size:.1f} MB"))
+        print(printable(f"{command.collect}: {len(written)} of {len(begun)} runs that were begun, {size:.1f} MB"))
         return
     carried_out(command, runs, out, began)
     for experiment in made:

@@ -6,6 +6,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal
 
+from ..attacks import MinimumNorm
 from ..evaluation import BATCH_ON_A_GPU
 from ..models import DigitsCNN, ResNet, ResNet18, SmallCNN, WideResNet
 from ..printing import quoted
@@ -34,6 +35,8 @@ BASIS = (
 )
 START_UP = 30.0
 """seconds until the first step: reading, compiling, recording"""
+SLOWER_IN_TF32 = 2.0
+"""times that a pass takes in TF32, in which minimum-norm attacks search, by the peaks of the card"""
 ATTACK_START_UP = 15.0
 """seconds until the first attack on a model"""
 LEAST_SECONDS_A_STEP = 0.001
@@ -134,6 +137,7 @@ def expected(run: PlannedRun, without: tuple[str, ...] = (), slow_images: int | 
     fractions = sum(1 for fraction in run.trial.fractions if fraction != 1)
     an_image = sum(
         passes_of_attack(attack, SHAPES[recipe.data.name])
+        * (SLOWER_IN_TF32 if isinstance(attack, MinimumNorm) else 1)
         * (1 + fractions * (name in run.trial.swept))
         * ((slow_images or TEST_IMAGES) / TEST_IMAGES if name in SLOW_ATTACKS else 1)
         for name, attack in run.trial.attacks_at(run.scale).items()

@@ -444,6 +444,16 @@ def test_an_evaluation_stops_between_two_attacks_too(tmp_path):
     assert not (tmp_path / runs[0].name / "attack.json").exists()
 
 
+def test_nothing_is_started_that_the_time_left_is_too_short_for(tmp_path):
+    runs = planned(chosen(["table-6"]), "smoke", "own", (0,), "*-lambda-0.2-*")
+    with pytest.raises(StoppedError, match="between two runs"):
+        reproduction(tmp_path, seconds_left=lambda: 10.0).carry_out(runs)
+    trained = [run for run in runs if (tmp_path / run.name / "model.safetensors").is_file()]
+    assert [run.name for run in trained] == [runs[0].name], "whatever comes first is begun in any case"
+    reproduction(tmp_path, seconds_left=lambda: 60.0).carry_out(runs)
+    assert all(reproduction(tmp_path).complete(run) for run in runs)
+
+
 def test_batches_depend_on_the_network_alone_so_that_nothing_is_attacked_twice(tmp_path, monkeypatch):
     assert attacked_at_once(named("cifar10-pixel-srt")) == 125
     assert attacked_at_once(scaled(named("cifar10-pixel-srt"), "short", "resnet-18")) == 500

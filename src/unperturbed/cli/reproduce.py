@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Literal
 
@@ -121,17 +122,21 @@ def carried_out(command: Reproduce, runs: list[PlannedRun], out: Path, began: fl
     for data in sorted({run.recipe.data.name for run in runs}):
         load(data, command.data)
     require_scale(out, command.scale)
-    ends = None if command.minutes is None else began + 60 * command.minutes
+    ends = inf if command.minutes is None else began + 60 * command.minutes
     with stopping_after_a_step() as request, watching() as watcher:
 
         def stop() -> bool:
-            return request() or (ends is not None and time.monotonic() >= ends)
+            return request() or time.monotonic() >= ends
+
+        def seconds_left() -> float:
+            return ends - time.monotonic()
 
         reproduction = Reproduction(
             out=out,
             folder=command.data,
             device=command.device,
             stop=stop,
+            seconds_left=seconds_left,
             watcher=watcher,
             without=left_for_later(command),
             slow_images=command.slow_images,

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,16 @@ from ..signals import StoppedError
 from ..training import fresh_model, train_together
 from ..unfinished import FILE, Unfinished
 from .evidence import OTHER_REPORT, SLOW_REPORT, note, read_notes
-from .planning import SIDE_BY_SIDE, TEST_IMAGES, PlannedRun, attacked_at_once, groups, state_of
+from .planning import (
+    ATTACK_START_UP,
+    SIDE_BY_SIDE,
+    START_UP,
+    TEST_IMAGES,
+    PlannedRun,
+    attacked_at_once,
+    groups,
+    state_of,
+)
 from .scales import SLOW_ATTACKS, Scale, images_attacked
 from .settled import has_other_weights, is_settled, other_weights, settle
 from .terrain import surfaces_around
@@ -69,24 +79,30 @@ class Reproduction:
     watcher: Bars | Lines
     without: tuple[str, ...] = ()
     """attacks that are left for later"""
+    seconds_left: Callable[[], float] = lambda: inf
+    """until time is up"""
     slow_images: int | None = None
     """test images that attacks which take long are made on; none: as many as others"""
 
     def carry_out(self, runs: Sequence[PlannedRun]) -> None:
         """Train and attack what is missing of these runs, group by group."""
         at_once = SIDE_BY_SIDE if pick_device(self.device).type == "cuda" else 1
+        started = False
         for group in groups(runs, at_once):
-            missing = [run for run in group if state_of(run, self.out) in ("missing", "begun")]
-            self.train_or_note(missing)
+            if missing := [run for run in group if state_of(run, self.out) in ("missing", "begun")]:
+                self.stop_if_asked("between two runs", START_UP if started else 0.0)
+                self.train_or_note(missing)
+                started = True
             for run in group:
                 if (self.out / run.name / "model.safetensors").is_file() and not self.complete(run):
-                    self.stop_if_asked("between two runs")
+                    self.stop_if_asked("between two runs", ATTACK_START_UP if started else 0.0)
                     self.attack(run)
+                    started = True
             self.stop_if_asked("between two runs")
 
-    def stop_if_asked(self, where: str) -> None:
-        """Stop here, where nothing is lost, if time is up or a signal came."""
-        if self.stop():
+    def stop_if_asked(self, where: str, needed: float = 0.0) -> None:
+        """Stop here, where nothing is lost, if a signal came, time is up or less is left than what follows needs."""
+        if self.stop() or self.seconds_left() < needed:
             raise StoppedError(f"stopped {where}; the same command goes on from there")
 
     def train_or_note(self, runs: Sequence[PlannedRun]) -> None:

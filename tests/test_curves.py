@@ -250,6 +250,25 @@ def test_a_sweep_takes_over_a_report_that_was_made_in_batches_of_the_usual_size(
     assert found.reports[1.0]["pgd"] is whole["pgd"]
 
 
+def test_a_sweep_takes_over_an_attack_that_was_left_out_of_it_at_first(linear, tmp_path):
+    images, labels = torch.rand(4, 1, 1, 1), torch.tensor([0, 1, 0, 1])
+
+    def run(names, at_most):
+        def attacks_at(fraction):
+            return {name: pgd(eps=0.2 * fraction) for name in names}
+
+        return sweep(linear, images, labels, attacks_at, (1.0,), tmp_path, eps=0.2, at_most=at_most, device="cpu")
+
+    def evaluated(*names):
+        return evaluation.evaluate(linear, images, labels, {name: pgd(eps=0.2) for name in names}, device="cpu")
+
+    run(("first",), evaluated("first", "beside"))
+    whole = evaluated("later")
+    found = run(("first", "later"), whole).reports[1.0]
+    assert found["later"] is whole["later"]
+    assert [result.name for result in found.attacks] == ["first", "later"]
+
+
 def test_an_attack_of_a_sweep_that_was_interrupted_goes_on_with_the_next_batch(linear, tmp_path):
     images, labels = torch.rand(6, 1, 1, 1), torch.tensor([0, 1, 0, 1, 0, 1])
     attacked = []

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -91,7 +91,8 @@ def sweep(
     before = read(directory)
     found = dict(before.reports) if before is not None and before.eps == eps else {}
     for fraction in sorted(set(fractions)):
-        earlier = found.get(fraction, at_most if fraction == 1 else None)
+        attacks = attacks_at(fraction) if fraction else {}
+        earlier = joined(found.get(1.0), at_most, attacks) if fraction == 1 else found.get(fraction)
 
         def keep(report: Report, fraction: float = fraction) -> None:
             alike = {other: theirs for other, theirs in found.items() if theirs.subject == report.subject}
@@ -103,7 +104,7 @@ def sweep(
             f,
             images,
             labels,
-            attacks_at(fraction) if fraction else {},
+            attacks,
             batch=batch,
             seed=seed,
             device=device,
@@ -115,6 +116,17 @@ def sweep(
         )
         keep(report)
     return Sweep(eps=eps, reports={fraction: found[fraction] for fraction in sorted(set(fractions))})
+
+
+def joined(earlier: Report | None, at_hand: Report | None, attacks: Mapping[str, Attack]) -> Report | None:
+    """What an earlier sweep and a report at hand know of these attacks; the sweep's alone where they do not fit."""
+    if at_hand is None or (earlier is not None and earlier.subject != at_hand.subject):
+        return earlier
+    known = tuple(result for result in at_hand.attacks if result.name in attacks)
+    if earlier is None:
+        return replace(at_hand, attacks=known)
+    others = tuple(result for result in earlier.attacks if result.name not in {each.name for each in known})
+    return replace(at_hand, attacks=(*others, *known))
 
 
 def require_growth(attacks_at: AttacksAt) -> None:

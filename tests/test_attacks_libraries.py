@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from unperturbed.attacks import DDN, Attack, AutoAttack, Bounded, CarliniWagnerL2, MinimumNorm, Pointwise, pgd
+from unperturbed.attacks.libraries import taken_back
 from unperturbed.evaluation import evaluate
 
 CW = CarliniWagnerL2(searches=4, steps=40, step_size=0.05, first_c=1.0)
@@ -167,6 +168,44 @@ def test_no_point_that_pointwise_changed_can_be_taken_back(channels, rng):
             back = found[i].clone()
             back[tuple(place)] = x[i][tuple(place)]
             assert predicted(f, back.unsqueeze(0)) == y[i]
+
+
+def test_points_are_taken_back_one_at_a_time_and_nobody_waits_for_the_longest_image():
+    asked = []
+
+    class Sum(torch.nn.Module):
+        """Says 1 where at least three points are white, else 0."""
+
+        def forward(self, images):
+            asked.append(len(images))
+            return torch.stack([torch.full((len(images),), 2.5), images.flatten(1).sum(1)], 1)
+
+    noisy = torch.zeros(3, 1, 6, 6)
+    for image, white in zip(noisy, (30, 3, 5), strict=True):
+        image.view(-1)[:white] = 1
+    x, y = torch.zeros_like(noisy), torch.zeros(3).long()
+    found = taken_back(Sum(), x, y, noisy, seeded())
+    assert found.flatten(1).sum(1).tolist() == [3, 3, 3]
+    assert ((found == 0) | (found == noisy)).all()
+    assert asked == [3] * 3 + [2] * 2 + [1] * 25 + [2] * 3, "a round each of 30, 5 and 3 points, and one to make sure"
+    assert not torch.equal(found, taken_back(Sum(), x, y, noisy, seeded(1)))
+
+
+def test_pointwise_changes_as_few_points_as_foolbox_does(f, x, y):
+    foolbox = pytest.importorskip("foolbox")
+
+    noisy = torch.where(torch.rand(x.shape, generator=seeded()) < 0.9, (x < 0.5).float(), x)
+    fooling = predicted(f, noisy) != y
+    x, y, noisy = x[fooling], y[fooling], noisy[fooling]
+    theirs = foolbox.attacks.PointwiseAttack(l2_binary_search=False)
+    with torch.no_grad():
+        model = foolbox.PyTorchModel(f.eval(), bounds=(0, 1), device="cpu")
+        counts = [
+            (found != x).flatten(1).sum(1).double().mean().item()
+            for found in (theirs.run(model, x, y, starting_points=noisy), taken_back(f, x, y, noisy, seeded()))
+        ]
+    assert len(x) > 3
+    assert counts[1] == pytest.approx(counts[0], rel=0.35)
 
 
 def test_more_restarts_of_pointwise_never_change_more_pixels(f, x, y):

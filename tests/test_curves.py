@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from unperturbed import evaluation
 from unperturbed.attacks import pgd
 from unperturbed.comparison import Run, compared
 from unperturbed.curves import over_perturbation, over_time, over_unlabeled, over_weight, training_curves
@@ -19,6 +20,7 @@ from unperturbed.recipes.words import ATTACKS, METHODS, in_words, told_apart
 from unperturbed.report import AttackResult, Report, wilson
 from unperturbed.schedules import Cyclic
 from unperturbed.sweeps import Sweep, loads, read, sweep
+from unperturbed.unfinished import Unfinished
 
 LABELS = torch.arange(10)
 
@@ -234,6 +236,85 @@ def test_a_sweep_takes_over_the_report_at_the_whole_budget(linear, tmp_path):
 
     whole = run("a", (1.0,)).reports[1.0]
     assert run("b", (0.5, 1.0), at_most=whole).reports[1.0]["pgd"] is whole["pgd"]
+
+
+def test_a_sweep_takes_over_a_report_that_was_made_in_batches_of_the_usual_size(linear, tmp_path, monkeypatch):
+    monkeypatch.setattr(evaluation, "BATCH", 3)
+    images, labels = torch.rand(4, 1, 1, 1), torch.tensor([0, 1, 0, 1])
+
+    def attacks_at(fraction):
+        return {"pgd": pgd(eps=0.2 * fraction)}
+
+    whole = evaluation.evaluate(linear, images, labels, attacks_at(1.0), device="cpu")
+    found = sweep(linear, images, labels, attacks_at, (1.0,), tmp_path, eps=0.2, at_most=whole, device="cpu")
+    assert found.reports[1.0]["pgd"] is whole["pgd"]
+
+
+def test_a_sweep_takes_over_an_attack_that_was_left_out_of_it_at_first(linear, tmp_path):
+    images, labels = torch.rand(4, 1, 1, 1), torch.tensor([0, 1, 0, 1])
+
+    def run(names, at_most):
+        def attacks_at(fraction):
+            return {name: pgd(eps=0.2 * fraction) for name in names}
+
+        return sweep(linear, images, labels, attacks_at, (1.0,), tmp_path, eps=0.2, at_most=at_most, device="cpu")
+
+    def evaluated(*names):
+        return evaluation.evaluate(linear, images, labels, {name: pgd(eps=0.2) for name in names}, device="cpu")
+
+    run(("first",), evaluated("first", "beside"))
+    whole = evaluated("later")
+    found = run(("first", "later"), whole).reports[1.0]
+    assert found["later"] is whole["later"]
+    assert [result.name for result in found.attacks] == ["first", "later"]
+
+
+def test_an_attack_of_a_sweep_that_was_interrupted_goes_on_with_the_next_batch(linear, tmp_path):
+    images, labels = torch.rand(6, 1, 1, 1), torch.tensor([0, 1, 0, 1, 0, 1])
+    attacked = []
+
+    class StoppedError(Exception):
+        pass
+
+    class Watcher:
+        def attacked(self, name, done, images, standing, /):
+            attacked.append(done)
+            if len(attacked) == 2:
+                raise StoppedError
+
+    class Counted:
+        calls = 0
+
+        def __init__(self, fraction):
+            self.attack = pgd(eps=0.2 * fraction)
+
+        def __repr__(self):
+            return repr(self.attack)
+
+        def __call__(self, f, x, y, rng, /):
+            Counted.calls += 1
+            return self.attack(f, x, y, rng)
+
+    def run():
+        return sweep(
+            linear,
+            images,
+            labels,
+            lambda fraction: {"pgd": Counted(fraction)},
+            (0.5,),
+            tmp_path,
+            eps=0.2,
+            batch=2,
+            device="cpu",
+            watcher=Watcher(),
+            unfinished=Unfinished(tmp_path / "attack.json"),
+        )
+
+    with pytest.raises(StoppedError):
+        run()
+    run()
+    assert Counted.calls == 3
+    assert not (tmp_path / "attack.json").exists()
 
 
 @pytest.mark.parametrize(

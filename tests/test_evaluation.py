@@ -575,6 +575,12 @@ def test_what_a_fast_search_wrongly_believes_to_fool_is_searched_again_in_float3
     assert seen == [("Threshold", 23)]
 
 
+def test_images_in_doubt_are_searched_in_float32_with_recorded_questions_on_a_gpu():
+    assert defender.engine_in_doubt(torch.device("cpu")).plain
+    engine = defender.engine_in_doubt(torch.device("cuda"))
+    assert (engine.precision, engine.recorded, engine.compiled) == ("float32", True, False)
+
+
 def test_only_images_in_doubt_are_searched_again(images, labels, monkeypatch):
     sizes = []
 

@@ -9,8 +9,8 @@ import torch
 
 from handmade import evidence, report, sweep
 from unperturbed.experiments import evidence as files
+from unperturbed.experiments.account import attacks_made, experiment_text, headline, table_text
 from unperturbed.experiments.account import editions as editions_of
-from unperturbed.experiments.account import experiment_text, headline, table_text
 from unperturbed.experiments.catalog import experiments
 from unperturbed.experiments.definition import Cell
 from unperturbed.experiments.planning import planned
@@ -157,6 +157,9 @@ def test_hours_device_seeds_and_differences_are_told():
     text = experiment_text(experiments()["table-4"], runs)
     assert "2 runs of SmallCNN (seeds 0, 1) on cuda: NVIDIA H200: 1.00 hours of training, 0.02 of attacks" in text
     assert "What differs: the paper states no budget for JSMA" in text
+    (result,) = runs[0].report.attacks
+    more = evidence("mnist-pixel-srt", pgd=96, other=report(98, {"pgd": 95}), sweep=sweep(half=97, whole=96))
+    assert sum(each.seconds for each in attacks_made(more)) == 3 * result.seconds
 
 
 def test_smoke_runs_are_no_results(tmp_path):

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,25 +11,32 @@ import time
 from dataclasses import replace
 
 import pytest
+import safetensors.torch
 import torch
 
-from unperturbed import cli
+from unperturbed import cli, sweeps
 from unperturbed import report as reports
 from unperturbed.attacks import fgsm
 from unperturbed.datasets import load
 from unperturbed.evaluation import evaluate
 from unperturbed.experiments import evidence as files
+from unperturbed.experiments import reproduction as reproducing
 from unperturbed.experiments.account import experiment_text
 from unperturbed.experiments.catalog import chosen, experiments
 from unperturbed.experiments.definition import Trial
-from unperturbed.experiments.planning import groups, planned
-from unperturbed.experiments.reproduction import Reproduction, Stopping, weights_not_kept
+from unperturbed.experiments.planning import attacked_at_once, groups, planned
+from unperturbed.experiments.reproduction import Reproduction, Stopping
+from unperturbed.experiments.scales import scaled
+from unperturbed.experiments.settled import OTHER_WEIGHTS, other_weights, weights_not_kept
 from unperturbed.experiments.terrain import surfaces_around
+from unperturbed.files import write_whole
 from unperturbed.guards import DivergedError
 from unperturbed.models import DigitsCNN
 from unperturbed.progress import Lines
 from unperturbed.recipes import named
+from unperturbed.runs import RunDirectory
 from unperturbed.signals import StoppedError
+from unperturbed.training import fresh_model
 from unperturbed.unfinished import Part, Unfinished
 
 SMOKE = ("--scale", "smoke", "--device", "cpu")
@@ -214,7 +222,7 @@ def test_collected_evidence_tells_what_the_runs_told(tmp_path, capsys):
     words = ("table-9", *SMOKE, "--out", tmp_path / "runs")
     printed = reproduce(*words, capsys=capsys)
     told = reproduce(*words, "--collect", tmp_path / "results", capsys=capsys)
-    assert "4 of 4 runs" in told
+    assert "4 of 4 runs that were begun" in told
     found = files.read_all(tmp_path / "results")
     assert len(found) == 4
     (fast,) = (each for each in found if each.name == "cifar10-pixel-srt-fast")
@@ -222,6 +230,17 @@ def test_collected_evidence_tells_what_the_runs_told(tmp_path, capsys):
     assert fast.seconds > 0
     assert experiment_text(experiments()["table-9"], found) + "\n\n" == printed
     assert not list((tmp_path / "results").rglob("*.safetensors"))
+
+
+def test_runs_of_all_seeds_and_networks_are_collected(tmp_path, capsys):
+    words = ("table-2", *SMOKE, "--only", "*-srt-lambda-0.2-*", "--out", tmp_path / "runs")
+    reproduce(*words, "--seeds", "1", "2")
+    reproduce(*words, "--network", "resnet-18", "--seeds", "3")
+    told = reproduce("all", *SMOKE, "--out", tmp_path / "runs", "--collect", tmp_path / "results", capsys=capsys)
+    assert "3 of 3 runs" in told
+    found = {(each.network, each.seed) for each in files.read_all(tmp_path / "results")}
+    assert found == {("own", 1), ("own", 2), ("resnet-18", 3)}
+    assert "0 of 0 runs" in reproduce(*words[:-1], tmp_path / "no", "--collect", tmp_path / "results", capsys=capsys)
 
 
 def test_weights_that_were_not_kept_are_the_others():
@@ -353,7 +372,18 @@ def test_an_attack_that_was_interrupted_goes_on_with_the_next_batch(tmp_path):
     assert not unfinished.path.exists()
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"key": 3}', '{"key": ["a"], "parts": {"0": {}}}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        '{"attacks": 3}',
+        '{"attacks": [3, {"key": 3}]}',
+        '{"attacks": [{"key": ["a"], "parts": {"0": {}}}]}',
+        '{"attacks": [{"key": ["a"], "parts": []}]}',
+        "[" * 100_000,
+    ],
+)
 def test_what_is_left_of_another_attack_counts_not(tmp_path, content):
     unfinished = Unfinished(tmp_path / "attack.json")
     unfinished.path.write_text(content)
@@ -369,6 +399,18 @@ def test_parts_of_one_attack_do_not_count_for_another(tmp_path):
     assert part.predicted.tolist() == [3, 4]
     assert part.sizes.tolist() == [0.5, float("inf")]
     assert (part.rejected, part.seconds) == (1, 2.0)
+
+
+def test_an_attack_that_waits_is_not_lost_while_another_comes_first(tmp_path):
+    unfinished = Unfinished(tmp_path / "attack.json")
+    for name in ("autoattack", "jsma"):
+        unfinished.write(["model", name], {0: Part(torch.tensor([3, 4]), 0, None, 2.0)})
+    unfinished.forget(["model", "jsma"])
+    assert unfinished.read(["model", "jsma"]) == {}
+    assert list(unfinished.read(["model", "autoattack"])) == [0]
+    unfinished.forget(["model", "autoattack"])
+    assert not unfinished.path.exists()
+    unfinished.forget(["model", "autoattack"])
 
 
 def test_an_attack_stops_between_two_batches_and_not_before_its_last_is_kept():
@@ -387,6 +429,99 @@ def test_runs_that_shared_a_device_are_known_for_it(tmp_path):
     made.carry_out(runs)
     for run in runs:
         assert files.of_run(tmp_path / run.name, run.trial.name, 0, "smoke", "own").together == 2
+
+
+def test_an_evaluation_stops_between_two_attacks_too(tmp_path):
+    runs = planned(chosen(["table-6"]), "smoke", "own", (0,), "*-srt-lambda-0.2-*")
+    reproduction(tmp_path).train(runs)
+    with pytest.raises(StoppedError, match="between two attacks on mnist-pixel-srt-lambda-"):
+        reproduction(tmp_path, StopAt(2)).carry_out(runs)
+    report = reports.read(tmp_path / runs[0].name / "report.json")
+    assert [result.name for result in report.attacks] == ["fgsm"]
+    with pytest.raises(StoppedError, match="between two runs"):
+        reproduction(tmp_path, StopAt(1)).carry_out(runs)
+    reproduction(tmp_path).carry_out(runs)
+    assert not (tmp_path / runs[0].name / "attack.json").exists()
+
+
+def test_nothing_is_started_that_the_time_left_is_too_short_for(tmp_path):
+    runs = planned(chosen(["table-6"]), "smoke", "own", (0,), "*-lambda-0.2-*")
+    with pytest.raises(StoppedError, match="between two runs"):
+        reproduction(tmp_path, seconds_left=lambda: 10.0).carry_out(runs)
+    trained = [run for run in runs if (tmp_path / run.name / "model.safetensors").is_file()]
+    assert [run.name for run in trained] == [runs[0].name], "whatever comes first is begun in any case"
+    reproduction(tmp_path, seconds_left=lambda: 60.0).carry_out(runs)
+    assert all(reproduction(tmp_path).complete(run) for run in runs)
+
+
+def test_batches_depend_on_the_network_alone_so_that_nothing_is_attacked_twice(tmp_path, monkeypatch):
+    assert attacked_at_once(named("cifar10-pixel-srt")) == 125
+    assert attacked_at_once(scaled(named("cifar10-pixel-srt"), "short", "resnet-18")) is None
+    assert attacked_at_once(named("mnist-pixel-srt")) is None
+    monkeypatch.setattr(reproducing, "attacked_at_once", lambda recipe: 5)
+    (run,) = planned(chosen(["figure-compound"]), "smoke", "own", (0,), "mnist-pixel-at-*")
+    reproduction(tmp_path).carry_out([run])
+    report, sweep = reports.read(tmp_path / run.name / "report.json"), sweeps.read(tmp_path / run.name)
+    assert sweep.reports[1.0].subject == report.subject
+    assert [result.seconds for result in sweep.reports[1.0].attacks] == [result.seconds for result in report.attacks]
+
+
+def test_a_copy_of_the_runs_holds_their_teachers_too(tmp_path, monkeypatch):
+    monkeypatch.setenv("UNPERTURBED_CACHE", str(tmp_path / "cache"))
+    (run,) = planned(chosen(["table-4"]), "smoke", "own", (0,), "mnist-pixel-rst-*")
+    with pytest.raises(StoppedError):
+        reproduction(tmp_path / "here", StopAt(6)).carry_out([run])
+    assert (tmp_path / "here" / run.name / "checkpoint.pt").is_file()
+    shutil.copytree(tmp_path / "here", tmp_path / "there")
+    (teacher,) = (tmp_path / "there" / "teachers").glob("*/model.safetensors")
+    written = teacher.stat().st_mtime_ns
+    reproduction(tmp_path / "there").train([run])
+    assert (tmp_path / "there" / run.name / "model.safetensors").is_file()
+    assert teacher.stat().st_mtime_ns == written
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_finished_run_keeps_both_weights_and_no_checkpoint(tmp_path):
+    (run,) = planned(chosen(["table-9"]), "smoke", "own", (0,), "cifar10-pixel-srt-fast-seed-0")
+    made, path = reproduction(tmp_path), tmp_path / run.name
+    made.train([run])
+    state = RunDirectory(path).read_checkpoint(torch.device("cpu"))
+    made.carry_out([run])
+    assert not list(path.glob("checkpoint*"))
+    other = weights_not_kept(run.recipe, state)
+    if other is not None:
+        kept = other_weights(path)
+        assert all(torch.equal(kept[name], weight) for name, weight in other.items())
+    found = files.of_run(path, run.trial.name, 0, "smoke", "own")
+    assert found.selected == {"step": state["best"]["step"], "accuracy": state["best"]["accuracy"]}
+
+
+def test_attacks_on_the_other_weights_go_on_where_they_were_stopped(tmp_path):
+    (run,) = planned(chosen(["table-9"]), "smoke", "own", (0,), "cifar10-pixel-srt-fast-seed-0")
+    path = tmp_path / run.name
+    reproduction(tmp_path).carry_out([run])
+    model = fresh_model(run.recipe, load("digits"))
+    write_whole(path / OTHER_WEIGHTS, safetensors.torch.save(model.state_dict()))
+    (path / "report-other.json").unlink(missing_ok=True)
+    with pytest.raises(StoppedError, match="between two attacks"):
+        reproduction(tmp_path, StopAt(2)).carry_out([run])
+    assert len(reports.read(path / "report-other.json").attacks) == 1
+    made = reproduction(tmp_path)
+    assert not made.complete(run)
+    made.carry_out([run])
+    assert made.complete(run)
+    assert [result.name for result in reports.read(path / "report-other.json").attacks] == ["fgsm", "pgd", "cw"]
+
+
+def test_more_images_for_attacks_that_take_long_are_attacked_and_fewer_are_enough(tmp_path):
+    (run,) = planned(chosen(["table-4"]), "smoke", "own", (0,), "mnist-pixel-at-*")
+    reproduction(tmp_path, slow_images=3).carry_out([run])
+    assert reproduction(tmp_path, slow_images=2).complete(run)
+    more = reproduction(tmp_path, slow_images=5)
+    assert not more.complete(run)
+    more.carry_out([run])
+    assert len(reports.read(tmp_path / run.name / "report-slow.json").labels) == 5
+    assert more.complete(run)
 
 
 def test_surfaces_tell_where_answers_stay_right_and_how_high_the_loss_rises():

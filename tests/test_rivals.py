@@ -252,7 +252,30 @@ def test_a_teacher_is_trained_once_and_shared(tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "cache" / "teachers").iterdir()] == [teacher.name]
     training.train(replace(recipe, seed=1), tmp_path / "three", device="cpu")
     assert len(list((tmp_path / "cache" / "teachers").iterdir())) == 2
-    assert written > 0
+    assert (teacher / "model.safetensors").stat().st_mtime_ns == written
+
+
+def test_the_weights_of_a_teacher_are_enough_to_label_with(tmp_path):
+    recipe = Recipe(
+        data=Data(name="digits", labeled=60, unlabeled=60),
+        objective=TRADES(solver=FGSM(around=Linf(eps=0.1))),
+        labeler="teacher",
+        teacher=Teacher(steps=4),
+        steps=2,
+        batch=30,
+    )
+
+    def weights(name):
+        (model,) = training.train_together({tmp_path / name: recipe}, device="cpu", teachers=tmp_path / "teachers")
+        return torch.cat([weight.flatten() for weight in model.parameters()])
+
+    first = weights("one")
+    (teacher,) = (tmp_path / "teachers").iterdir()
+    for file in teacher.iterdir():
+        if file.name not in ("model.safetensors", "recipe.json"):
+            file.unlink()
+    assert torch.equal(weights("two"), first)
+    assert {file.name for file in teacher.iterdir()} == {"model.safetensors", "recipe.json"}
 
 
 def test_a_teacher_may_learn_from_unlabeled_images_by_an_objective_of_its_own(tmp_path, monkeypatch):

@@ -2,21 +2,24 @@
 
 import pytest
 
-from handmade import evidence
+from handmade import evidence, report
 from unperturbed.experiments.catalog import experiments
-from unperturbed.experiments.definition import Cell, Difference
+from unperturbed.experiments.definition import Cell, Difference, Figure
 from unperturbed.experiments.measured import Measured, Printed, standard_error
 from unperturbed.experiments.statements import (
     Comparison,
     above,
     among_the_best,
     decided,
+    falls_under,
     faster,
     growing,
+    mostly_above,
     nearer_to_print,
     over,
     reaches,
 )
+from unperturbed.sweeps import Sweep
 
 
 def verdict(statement, *runs):
@@ -70,6 +73,37 @@ def test_a_gap_has_to_be_as_wide_as_claimed():
     statement = above("by 17", over("a", "b", ["gridadv"], 17.0))
     assert verdict(statement, evidence("a", gridadv=70), evidence("b", gridadv=50)) == "pass"
     assert verdict(statement, evidence("a", gridadv=60), evidence("b", gridadv=50)) == "fail"
+
+
+def test_what_has_nothing_left_to_lose_decides_nothing():
+    claim = above("w", [Comparison(Cell(name, "pgd"), Cell(name, "pgd+")) for name in ("a", "b")], while_above=1.0)
+    fallen, standing = evidence("a", pgd=0, pgdplus=0), evidence("b", pgd=60, pgdplus=40)
+    assert verdict(claim, fallen, standing) == "pass"
+    assert claim.check(Measured([fallen, standing])).figures.startswith("1 of 1 hold")
+    assert verdict(claim, fallen, evidence("b", pgd=40, pgdplus=60)) == "fail"
+    assert verdict(claim, fallen, evidence("b", pgd=0, pgdplus=0)) == "undecided"
+    assert verdict(claim, fallen) == "undecided"
+
+
+def test_most_cases_are_more_than_half():
+    claim = mostly_above("w", [Comparison(Cell(name, "pgd"), Cell("low", "pgd"), 5.0) for name in "abcd"])
+    low = evidence("low", pgd=40)
+
+    def with_accuracies(*accuracies):
+        return verdict(claim, low, *(evidence(name, pgd=pgd) for name, pgd in zip("abcd", accuracies, strict=False)))
+
+    assert with_accuracies(60, 60, 60, 40) == "pass"
+    assert with_accuracies(60, 60, 60) == "pass"
+    assert with_accuracies(60, 60, 40, 40) == "fail"
+    assert with_accuracies(60, 60, 40) == "undecided"
+    assert with_accuracies() == "undecided"
+
+
+def test_a_limit_is_kept_or_not():
+    claim = falls_under("w", [(Cell("a", "pgd"), 5.0)])
+    assert verdict(claim, evidence("a", pgd=4)) == "pass"
+    assert verdict(claim, evidence("a", pgd=5)) == "fail"
+    assert verdict(claim) == "undecided"
 
 
 def test_growth_fails_where_one_step_falls():
@@ -187,6 +221,10 @@ def test_the_statements_of_the_paper_are_all_there():
         "rises with the number of unlabeled images",
         "compound attacks are stronger than the single ones",
         "SRT+ is above AT+, AT (average) and AT (max)",
+        "spatial defenses have limited benefit against PGD",
+        "more than 5 points above RT in most cases",
+        "RST is above UAT",
+        "UAT is above RST",
         "ten times faster than SRT",
         "fast SRT is above TRADES",
     ):
@@ -207,6 +245,10 @@ def test_statements_speak_of_numbers_that_the_experiment_measures(name):
         evidence(
             trial.name,
             **{attack.replace("+", "plus"): 50 for attack in trial.attacks},
+            sweep=Sweep(
+                eps=0.1,
+                reports={part: report(90, dict.fromkeys(trial.attacks, 50)) for part in trial.fractions},
+            ),
             surfaces={
                 key: [50.0, 60.0] for key in ("surface.pixel", "surface.spatial", "peak.pixel", "peak.spatial")
             },
@@ -215,3 +257,28 @@ def test_statements_speak_of_numbers_that_the_experiment_measures(name):
     ]
     for statement in experiments()[name].statements:
         assert "not yet measured" not in statement.check(Measured(runs)).figures
+
+
+class Extreme:
+    """Numbers in which every comparison holds by far, or none does, and every goal is reached, or none is."""
+
+    def __init__(self, sign):
+        self.sign = sign
+
+    def figure(self, cell, /):
+        return Figure(50.0 + (48.5 if cell.fraction == 1 else -48.5) * self.sign)
+
+    def difference(self, cell, other, /):
+        return Difference(60.0 * self.sign, 0.5)
+
+    def minutes(self, trial, /):
+        return (1.0 if ("fast" in trial) == (self.sign > 0) else 100.0), "device"
+
+
+@pytest.mark.parametrize("name", [name for name in experiments() if name != "table-7"])
+def test_every_statement_can_pass_and_can_fail(name):
+    for statement in experiments()[name].statements:
+        if "nearer to the paper" in statement.words:
+            continue
+        assert statement.check(Extreme(1)).verdict == "pass", statement.words
+        assert statement.check(Extreme(-1)).verdict == "fail", statement.words

@@ -30,7 +30,18 @@ def defended(f: nn.Module, precision: Precision, images: Tensor, batch: int) -> 
     """A classifier and the network that attacks see in its place, for images like these."""
     engine = searching_engine(images.device, precision)
     searched = f if engine.plain else on_engine(f, engine, images, batch)
-    return Defender(f=f, searched=searched, engine=engine, device=images.device)
+    exact = engine_in_doubt(images.device)
+    again = f if exact.plain or engine.plain else on_engine(f, exact, images, batch)
+    return Defender(f=f, searched=searched, again=again, engine=engine, exact=exact, device=images.device)
+
+
+def engine_in_doubt(device: torch.device) -> Engine:
+    """How images in doubt are searched again: in float32, on a GPU with recorded questions.
+
+    They are few, and the longest attacks ask about them ten thousand times: hundreds of launches for each question of
+    a deep network would take longer than the attack on all others.
+    """
+    return replace(engine_for(device, "float32"), compiled=False) if device.type == "cuda" else Engine()
 
 
 def searching_engine(device: torch.device, precision: Precision) -> Engine:
@@ -82,17 +93,21 @@ def predicted_classes(f: nn.Module, points: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defender:
-    """A classifier, and the network that attacks see in its place: f on an engine, equal to it up to rounding."""
+    """A classifier, and the networks that attacks see in its place: f on engines, equal to it up to rounding."""
 
     f: nn.Module
     searched: nn.Module
+    again: nn.Module
+    """what images in doubt are searched on, in float32"""
     engine: Engine
+    exact: Engine
+    """the engine of that"""
     device: torch.device
 
     def attacked(
         self, attack: Attack, x: Tensor, y: Tensor, rng: Generator, again: Generator
     ) -> tuple[Tensor, Tensor]:
-        """What the attack found and what f says of it; where it wrongly believes in it, it searches f in float32."""
+        """What the attack found and what f says of it; where it wrongly believes in it, it searches in float32."""
         found = self.searching(self.searched, attack, x, y, rng, self.engine)
         predicted = predicted_classes(self.f, found.to(x))
         if self.searched is self.f:
@@ -102,7 +117,7 @@ class Defender:
         doubtful = (believed & (predicted == y)).nonzero().squeeze(1)
         if len(doubtful) == 0:
             return found, predicted
-        better = self.searching(self.f, attack, x[doubtful], y[doubtful], again, Engine())
+        better = self.searching(self.again, attack, x[doubtful], y[doubtful], again, self.exact)
         said = predicted_classes(self.f, better.to(x))
         fooling = said != y[doubtful]
         found = found.clone()

@@ -89,6 +89,8 @@ def evaluate(
                 defenders[wanted] = defended(f, wanted, as_float(images[:2]).to(where), batch)
             key = (name, settings_of(attack), defenders[wanted].engine.precision)
             if any((done.name, done.settings, done.precision) == key for done in report.attacks):
+                if unfinished is not None and present().first:  # A process may have ended right after it was done.
+                    unfinished.forget((report.subject, *key))
                 continue
             result = run_attack(
                 defenders[wanted],
@@ -106,7 +108,7 @@ def evaluate(
             if save is not None and present().first:
                 save(report)
             if unfinished is not None and present().first:
-                unfinished.forget()
+                unfinished.forget((report.subject, *key))
     return report
 
 

@@ -7,7 +7,8 @@ checkpoint-before.pt  the checkpoint before that one, should it be damaged
 model.safetensors     the weights of the finished model
 report.json           what an evaluation found
 sweep.json            what it found at several perturbation fractions, for a curve
-attack.json           what an attack that was interrupted has found so far
+attack.json           what attacks that were interrupted have found so far
+model-other.safetensors  the weights that a finished run did not keep, in a reproduction
 report-other.json     what an evaluation found on the weights that were not kept, in a reproduction
 report-slow.json      what attacks that take long found on fewer images, in a reproduction
 reproduced.json       what a reproduction noted: runs that shared the device, surfaces

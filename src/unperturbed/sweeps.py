@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from .files import write_whole
 from .printing import printable, shortened
 from .report import Report
 from .schedules import require_fractions
+from .unfinished import Unfinished
 
 FORMAT = 1
 FILE = "sweep.json"
@@ -73,22 +74,25 @@ def sweep(
     *,
     eps: float,
     at_most: Report | None = None,
-    batch: int = 500,
+    batch: int | None = None,
     seed: int = 0,
     device: str = "auto",
     watcher: AttackWatcher | None = None,
     recipe: object = None,
+    unfinished: Unfinished | None = None,
 ) -> Sweep:
     """Attack f at each fraction, and keep what is found in that directory; what is there already is not done again.
 
-    At fraction 0 no attack is made: that is clean accuracy. `at_most` is a report at fraction 1, if one is at hand.
+    At fraction 0 no attack is made: that is clean accuracy. `at_most` is a report at fraction 1, if one is at hand:
+    it is taken over where it was made in batches of the same size, as it is where neither says of which.
     """
     require_fractions("a perturbation fraction", tuple(fractions))
     require_growth(attacks_at)
     before = read(directory)
     found = dict(before.reports) if before is not None and before.eps == eps else {}
     for fraction in sorted(set(fractions)):
-        earlier = found.get(fraction, at_most if fraction == 1 else None)
+        attacks = attacks_at(fraction) if fraction else {}
+        earlier = joined(found.get(1.0), at_most, attacks) if fraction == 1 else found.get(fraction)
 
         def keep(report: Report, fraction: float = fraction) -> None:
             alike = {other: theirs for other, theirs in found.items() if theirs.subject == report.subject}
@@ -100,7 +104,7 @@ def sweep(
             f,
             images,
             labels,
-            attacks_at(fraction) if fraction else {},
+            attacks,
             batch=batch,
             seed=seed,
             device=device,
@@ -108,9 +112,21 @@ def sweep(
             recipe=recipe,
             previous=earlier,
             save=keep,
+            unfinished=unfinished,
         )
         keep(report)
     return Sweep(eps=eps, reports={fraction: found[fraction] for fraction in sorted(set(fractions))})
+
+
+def joined(earlier: Report | None, at_hand: Report | None, attacks: Mapping[str, Attack]) -> Report | None:
+    """What an earlier sweep and a report at hand know of these attacks; the sweep's alone where they do not fit."""
+    if at_hand is None or (earlier is not None and earlier.subject != at_hand.subject):
+        return earlier
+    known = tuple(result for result in at_hand.attacks if result.name in attacks)
+    if earlier is None:
+        return replace(at_hand, attacks=known)
+    others = tuple(result for result in earlier.attacks if result.name not in {each.name for each in known})
+    return replace(at_hand, attacks=(*others, *known))
 
 
 def require_growth(attacks_at: AttacksAt) -> None:

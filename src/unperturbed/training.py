@@ -114,12 +114,14 @@ def train_together(
     checkpoint_seconds: float = 60.0,
     stop: Callable[[], bool] = bool,  # never
     patient: bool = False,
+    teachers: Path | None = None,
 ) -> list[nn.Module]:
     """Train by several recipes at a time, each in its directory and each as if it were alone.
 
     Small networks leave most of a GPU idle; their steps are taken in turn, and there each run has its own stream.
     Between steps it is asked whether to stop; then each run leaves a checkpoint. A directory in which another process
-    trains is refused, unless patience is asked for.
+    trains is refused, unless patience is asked for. Teachers are kept in a folder of their own, in the cache if none
+    is named.
     """
     where = pick_device(own_device(device))
     with ExitStack() as held:
@@ -129,7 +131,15 @@ def train_together(
             waiting = waiting_for_others(watcher, stop) if patient else None
             prepared.append(
                 prepare(
-                    recipe, out, folder=folder, device=where, watcher=watcher, held=held, stop=stop, waiting=waiting
+                    recipe,
+                    out,
+                    folder=folder,
+                    device=where,
+                    watcher=watcher,
+                    held=held,
+                    stop=stop,
+                    waiting=waiting,
+                    teachers=cache() / "teachers" if teachers is None else teachers,
                 )
             )
         steps = [
@@ -165,6 +175,7 @@ def prepare(
     held: ExitStack,
     stop: Callable[[], bool],
     waiting: Callable[[str], None] | None,
+    teachers: Path,
 ) -> tuple[RunDirectory, Trainer]:
     """The directory of a run, claimed and held, and its trainer, as far as an earlier process took it."""
     dataset = load(recipe.data.name, folder)
@@ -179,7 +190,7 @@ def prepare(
         run.mend(None if watcher is None else watcher.warned)
     if recipe.labeler == "teacher":
         trainer.outer.labeler = trained_teacher(
-            recipe, dataset, folder=folder, device=str(device), watcher=watcher, stop=stop
+            recipe, dataset, teachers, folder=folder, device=str(device), watcher=watcher, stop=stop
         )
     trainer.processes.collected(run.path)
     state = run.read_checkpoint(device)
@@ -232,18 +243,24 @@ def with_checksum(recipe: Recipe, images: Images) -> Recipe:
 def trained_teacher(
     recipe: Recipe,
     dataset: Dataset,
+    teachers: Path,
     *,
     folder: Path | None,
     device: str,
     watcher: Watcher | None,
     stop: Callable[[], bool],
 ) -> nn.Module:
-    """The model that labels for this recipe: trained once, kept in the cache, shared by all runs it serves."""
+    """The model that labels for this recipe: trained once, kept among the teachers, shared by all runs it serves."""
     stage_one = recipes.of_teacher(recipe)
     digest = hashlib.sha256(recipes.dumps(stage_one).encode())
     for tensor in (dataset.train_images, dataset.train_labels):
         digest.update(tensor.numpy().tobytes())
-    out = cache() / "teachers" / digest.hexdigest()[:20]
+    out = teachers / digest.hexdigest()[:20]
+    finished = RunDirectory(out)
+    if finished.weights.is_file():
+        teacher = fresh_model(stage_one, dataset)
+        finished.read_weights(teacher)
+        return teacher.to(device).eval().requires_grad_(False)
     teacher = train(stage_one, out, folder=folder, device=device, watcher=watcher, stop=stop, patient=True)
     return teacher.requires_grad_(False)
 

@@ -1,10 +1,10 @@
-"""An attack that takes long, interrupted between two batches: what it has found is kept for later."""
+"""Attacks that take long, interrupted between two batches: what they have found is kept for later."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -27,16 +27,17 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """The parts of one attack that are done, in a file that is gone once the attack is."""
+    """The parts that are done of attacks that are not, in a file that is gone once all of them are.
+
+    Several can wait there at a time: an attack that comes first today may have been left out yesterday.
+    """
 
     path: Path
 
     def read(self, key: Sequence[str]) -> dict[int, Part]:
         """The parts by where they begin, where they are of this attack on this model; all else counts not."""
         try:
-            tree = json.loads(self.path.read_text(encoding="utf-8"))
-            if tree["key"] != list(key):
-                return {}
+            (parts,) = (attack["parts"] for attack in self.waiting() if attack["key"] == list(key))
             return {
                 int(start): Part(
                     unpacked(part["predicted"]),
@@ -44,14 +45,14 @@ class Unfinished:
                     None if part["sizes"] is None else torch.tensor(part["sizes"], dtype=torch.float),
                     float(part["seconds"]),
                 )
-                for start, part in tree["parts"].items()
+                for start, part in parts.items()
             }
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             return {}
 
     def write(self, key: Sequence[str], parts: dict[int, Part]) -> None:
-        """Keep these parts."""
-        tree = {
+        """Keep these parts, beside those of other attacks."""
+        attack: dict[str, Any] = {
             "key": list(key),
             "parts": {
                 start: {
@@ -63,8 +64,29 @@ class Unfinished:
                 for start, part in parts.items()
             },
         }
-        write_whole(self.path, json.dumps(tree).encode())
+        self.keep([*self.others(key), attack])
 
-    def forget(self) -> None:
-        """The attack is done."""
-        self.path.unlink(missing_ok=True)
+    def forget(self, key: Sequence[str]) -> None:
+        """That attack is done."""
+        others = self.others(key)
+        if not others:
+            self.path.unlink(missing_ok=True)
+        elif len(others) < len(self.waiting()):
+            self.keep(others)
+
+    def others(self, key: Sequence[str]) -> list[dict[str, Any]]:
+        """What is kept of all other attacks."""
+        return [attack for attack in self.waiting() if attack.get("key") != list(key)]
+
+    def waiting(self) -> list[dict[str, Any]]:
+        """What is kept, attack by attack; of a file that cannot be read, nothing."""
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))["attacks"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return []
+        attacks = cast(list[Any], found) if isinstance(found, list) else []
+        return [cast(dict[str, Any], attack) for attack in attacks if isinstance(attack, dict)]
+
+    def keep(self, attacks: list[dict[str, Any]]) -> None:
+        """Write what is kept."""
+        write_whole(self.path, json.dumps({"attacks": attacks}).encode())

@@ -1,4 +1,4 @@
-"""Attacks that other libraries have right: C&W in L2 and Pointwise by foolbox, AutoAttack by pyautoattack."""
+"""Attacks that other libraries have right: C&W in L2 and Pointwise's noise by foolbox, AutoAttack by pyautoattack."""
 
 import logging
 import os
@@ -92,7 +92,7 @@ class CarliniWagnerL2:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pointwise:
-    """Schott et al. (2019), by foolbox: salt-and-pepper noise that fools f, taken back point by point.
+    """Schott et al. (2019): salt-and-pepper noise of foolbox that fools f, taken back point by point.
 
     It needs no gradient. A point is one channel of a pixel; an image that no noise fools is left alone.
     """
@@ -125,18 +125,16 @@ class Pointwise:
     def __call__(self, f: nn.Module, x: Tensor, y: Tensor, rng: Generator, /) -> Tensor:
         foolbox = library("foolbox", "Pointwise")
         noise = foolbox.attacks.SaltAndPepperNoiseAttack(steps=self.noises)
-        attack = foolbox.attacks.PointwiseAttack(l2_binary_search=False)
         found, fewest = x.detach().clone(), y.new_full((len(x),), x[:1].numel() + 1)
         with frozen(f), torch.no_grad(), sealed(rng, x.device):
             rows = standing(f, x, y)
             model = foolbox.PyTorchModel(f, bounds=(0, 1), device=x.device)
             for _ in range(self.restarts if len(rows) else 0):
                 noisy = noise.run(model, x[rows], y[rows])
-                # foolbox refuses to start at all where one of the images does not fool f.
                 fooling = f(noisy).argmax(1) != y[rows]
                 begun = rows[fooling]
                 if len(begun):
-                    answer = attack.run(model, x[begun], y[begun], starting_points=noisy[fooling])
+                    answer = taken_back(f, x[begun], y[begun], noisy[fooling], rng)
                     count = self.size(x[begun], answer)
                     fewer = count < fewest[begun]
                     found[begun[fewer]], fewest[begun[fewer]] = answer[fewer], count[fewer]
@@ -193,6 +191,37 @@ class AutoAttack:
         if undefined:
             raise ValueError(f"AutoAttack.parts {', '.join(undefined)} are not defined for {classes} classes")
         return self.parts or tuple(part for part in STANDARD if classes >= FEWEST_CLASSES.get(part, 2))
+
+
+def taken_back(f: nn.Module, x: Tensor, y: Tensor, noisy: Tensor, rng: Generator) -> Tensor:
+    """Noisy images that fool f, from which no changed point can be taken back without f being right again.
+
+    In each round every changed point of an image is tried once, in a random order. An image in which nothing could be
+    taken back is done. Images with the most points come first, so that those still at work are the first ones, and
+    nothing has to be known of what f answered before a round is over.
+    """
+    original, point = x.flatten(1), noisy.flatten(1).clone()
+    rows = torch.arange(len(x), device=x.device)
+    while len(rows):
+        changed = point[rows] != original[rows]
+        counts, by_count = changed.sum(1).sort(descending=True, stable=True)
+        rows, changed = rows[by_count], changed[by_count]
+        chance = torch.rand(changed.shape, generator=rng, device=x.device)
+        order = chance.masked_fill(~changed, torch.inf).argsort(1)
+        waiting, longest = counts.tolist(), order.T.contiguous()
+        shorter = torch.zeros(len(rows), dtype=torch.bool, device=x.device)
+        for turn in range(waiting[0]):
+            while waiting[-1] <= turn:
+                waiting.pop()
+            at_work = rows[: len(waiting)]
+            feature = longest[turn, : len(waiting)]
+            before, after = point[at_work, feature], original[at_work, feature]
+            tried = point[at_work].scatter_(1, feature.unsqueeze(1), after.unsqueeze(1))
+            fooled = f(tried.view(-1, *x.shape[1:])).argmax(1) != y[at_work]
+            point[at_work, feature] = torch.where(fooled, after, before)
+            shorter[: len(waiting)] |= fooled
+        rows = rows[shorter]
+    return point.view_as(x)
 
 
 def library(name: str, attack: str) -> Any:

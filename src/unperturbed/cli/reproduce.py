@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +13,7 @@ from ..experiments.definition import Experiment
 from ..experiments.layout import aligned
 from ..experiments.planning import BASIS, PlannedRun, expected, planned, shared, state_of
 from ..experiments.reproduction import Reproduction, require_scale
-from ..experiments.results import FOLDER, collect, found_in, write_page
+from ..experiments.results import FOLDER, collect, found_in, present, write_page
 from ..experiments.scales import SCALES, Scale, usual_network
 from ..printing import printable
 from ..progress import watching
@@ -55,7 +56,7 @@ class Reproduce:
     plan: bool = False
     """print the runs with their expected minutes, and stop"""
     collect: Path | None = None
-    """write the evidence of finished runs to this folder (results/reproduce), and stop"""
+    """write the evidence of finished runs, of all seeds and networks, to this folder (results/reproduce), and stop"""
     write: Path | None = None
     """write the page of results (docs/results.md) from the folder --results, and stop"""
     results: Path = FOLDER
@@ -66,6 +67,7 @@ class Reproduce:
 
 def reproduce(arguments: list[str]) -> None:
     """Repeat the paper's tables and figures."""
+    began = time.monotonic()
     words, rest = leading_words(arguments)
     command = parse(Reproduce, rest, usage="reproduce EXPERIMENT [EXPERIMENT …]")
     if command.write is not None:
@@ -79,11 +81,12 @@ def reproduce(arguments: list[str]) -> None:
         print(plan_text(command, runs, out))
         return
     if command.collect is not None:
-        written = collect(every, out, command.collect)
+        begun = present(made, command.scale, out)
+        written = collect(begun, out, command.collect)
         size = sum(path.stat().st_size for path in written) / 1e6
-        print(printable(f"{command.collect}: {len(written)} of {len(every)} runs, {size:.1f} MB"))
+        print(printable(f"{command.collect}: {len(written)} of {len(begun)} runs that were begun, {size:.1f} MB"))
         return
-    carried_out(command, runs, out)
+    carried_out(command, runs, out, began)
     for experiment in made:
         print(experiment_text(experiment, found_in(every, out)) + "\n")
 
@@ -114,22 +117,26 @@ def left_for_later(command: Reproduce) -> tuple[str, ...]:
     return tuple(name.strip() for name in command.without.split(",") if name.strip())
 
 
-def carried_out(command: Reproduce, runs: list[PlannedRun], out: Path) -> None:
-    """Train and attack what is missing, until all is there, time is up or a signal comes."""
+def carried_out(command: Reproduce, runs: list[PlannedRun], out: Path, began: float) -> None:
+    """Train and attack what is missing, until all is there, time is up since the command began, or a signal comes."""
     for data in sorted({run.recipe.data.name for run in runs}):
         load(data, command.data)
     require_scale(out, command.scale)
-    ends = None if command.minutes is None else time.monotonic() + 60 * command.minutes
+    ends = inf if command.minutes is None else began + 60 * command.minutes
     with stopping_after_a_step() as request, watching() as watcher:
 
         def stop() -> bool:
-            return request() or (ends is not None and time.monotonic() >= ends)
+            return request() or time.monotonic() >= ends
+
+        def seconds_left() -> float:
+            return ends - time.monotonic()
 
         reproduction = Reproduction(
             out=out,
             folder=command.data,
             device=command.device,
             stop=stop,
+            seconds_left=seconds_left,
             watcher=watcher,
             without=left_for_later(command),
             slow_images=command.slow_images,

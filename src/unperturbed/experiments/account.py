@@ -1,10 +1,11 @@
 """Experiments as text: the paper's tables with ours beside them, statements with verdicts, hours and what differs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..recipes.published import printed
 from ..recipes.words import ATTACKS
+from ..report import AttackResult
 from .definition import CLEAN, SURFACES, Cell, Experiment, Found, Table, Trial
 from .evidence import Evidence
 from .layout import aligned
@@ -114,18 +115,25 @@ def spent(experiment: Experiment, edition: Edition) -> str:
     names = {trial.name for trial in experiment.trials}
     runs = [each for each in edition.evidence if each.name in names]
     training = sum(each.seconds / each.together for each in runs) / 3600
-    attacks = sum(result.seconds for each in runs for result in each.report.attacks) / 3600
+    attacks = sum(result.seconds for each in runs for result in attacks_made(each)) / 3600
     devices = ", ".join(sorted({each.device for each in runs}))
     models = ", ".join(sorted({type(each.recipe.model).__name__ for each in runs}))
     images = ", ".join(sorted({f"{len(each.report.labels):,}" for each in runs}))
     seeds = ", ".join(str(seed) for seed in sorted({each.seed for each in runs}))
     few = {f"{len(each.slow.labels):,}" for each in runs if each.slow is not None}
     slow = f", AutoAttack and Pointwise on the first {', '.join(sorted(few))} where that was too long" if few else ""
-    attacks += sum(result.seconds for each in runs if each.slow is not None for result in each.slow.attacks) / 3600
     return (
         f"{len(runs)} runs of {models} (seeds {seeds}) on {devices}: {training:.2f} hours of training, "
         f"{attacks:.2f} of attacks on {images} test images{slow}."
     )
+
+
+def attacks_made(evidence: Evidence) -> Iterator[AttackResult]:
+    """All attacks on a run, on both weights, on fewer images and at all fractions; that of the whole counts once."""
+    swept = evidence.sweep.reports if evidence.sweep is not None else {}
+    parts = [report for fraction, report in swept.items() if fraction != 1]
+    for report in (evidence.report, evidence.other, evidence.slow, *parts):
+        yield from report.attacks if report is not None else ()
 
 
 def shown_in(table: Table, edition: Edition) -> bool:

@@ -25,7 +25,8 @@ FORMAT = 1
 LOG_LINES = 100
 """lines of a log that are kept"""
 NOTES = "reproduced.json"
-"""what a reproduction notes in the directory of a run: how many runs shared the device, and its surfaces"""
+"""what a reproduction notes in the directory of a run: how many runs shared the device, its best
+step and its surfaces"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,6 +45,8 @@ class Evidence:
     slow: Report | None = None
     """under attacks that take long, on fewer images"""
     sweep: Sweep | None = None
+    selected: Mapping[str, float]
+    """the step of the weights that were best on held-out images, and their accuracy there; empty where none were"""
     surfaces: Mapping[str, Sequence[float]]
     """what was measured around each of the first test images"""
     seconds: float
@@ -96,6 +99,7 @@ class Evidence:
                 "other": None if self.other is None else tree_of(self.other),
                 "slow": None if self.slow is None else tree_of(self.slow),
                 "sweep": None if self.sweep is None else json.loads(bare(self.sweep).dumps()),
+                "selected": dict(self.selected),
                 "surfaces": dict(self.surfaces),
                 "log": dict(self.log),
             },
@@ -140,6 +144,7 @@ def loads(text: str, source: str = "the evidence") -> Evidence:
             other=None if tree["other"] is None else reports.loads(json.dumps(tree["other"])),
             slow=None if tree["slow"] is None else reports.loads(json.dumps(tree["slow"])),
             sweep=None if tree["sweep"] is None else sweeps.loads(json.dumps(tree["sweep"])),
+            selected={str(name): float(value) for name, value in tree["selected"].items()},
             surfaces={str(name): [float(value) for value in row] for name, row in tree["surfaces"].items()},
             log={str(name): [float(value) for value in row] for name, row in tree["log"].items()},
         )
@@ -180,6 +185,7 @@ def of_run(directory: Path, name: str, seed: int, scale: Scale, network: Network
         other=reports.read(other) if other.is_file() else None,
         slow=reports.read(slow) if slow.is_file() else None,
         sweep=sweeps.read(directory),
+        selected=notes.get("selected", {}),
         surfaces=notes.get("surfaces", {}),
         seconds=sum(record["seconds"] for record in log),
         together=notes.get("together", 1),

@@ -2,12 +2,16 @@
 
 from ..recipes import named
 from .definition import CLEAN, Cell, Experiment, Statement, Table, Trial
-from .statements import Comparison, above, over
+from .statements import Comparison, above, falls_under, over
 
 ATTACKS = ("pgd", "gridadv", "pgd+", "gridadv+")
 FRACTIONS = (0.25, 0.5, 0.75, 1.0)
 DEFENSES = ("pixel-at", "pixel-srt", "spatial-worst-of-k", "spatial-srt")
 COMPOUND = ("compound-at", "compound-srt", "compound-at-average", "compound-at-max")
+NOTHING_LEFT = 1.0
+"""percent under an attack at which no stronger one can show that it is"""
+SOON, NEARLY_NOTHING = 0.5, 5.0
+"""the fraction by which spatial defenses on CIFAR-10 have fallen under PGD, and the percent they have fallen to"""
 TITLES = {"cifar10": "CIFAR-10", "mnist": "MNIST"}
 LABELS = {
     "pixel-at": "AT, pixel-wise",
@@ -58,7 +62,8 @@ def statements(data: str) -> tuple[Statement, ...]:
     every = [f"{data}-{method}" for method in (*DEFENSES, *COMPOUND)]
     srt, others = f"{data}-compound-srt", [f"{data}-{method}" for method in COMPOUND if method != "compound-srt"]
     stronger = above(
-        f"compound attacks are stronger than the single ones they are made of, against every defense on {title}",
+        f"compound attacks are stronger than the single ones they are made of, against every defense on {title} "
+        "of which those leave anything",
         [
             Comparison(Cell(trial, single), Cell(trial, both))
             for trial in every
@@ -66,6 +71,7 @@ def statements(data: str) -> tuple[Statement, ...]:
             for both in ("pgd+", "gridadv+")
         ],
         printed=False,
+        while_above=NOTHING_LEFT,
     )
     better = above(
         f"SRT+ is above AT+, AT (average) and AT (max) under PGD+ and GridAdv+ on {title}",
@@ -87,7 +93,15 @@ def statements(data: str) -> tuple[Statement, ...]:
         printed=False,
     )
     if data == "cifar10":
-        return stronger, better, single
+        limited = falls_under(
+            f"spatial defenses have limited benefit against PGD: on {title} they are under {NEARLY_NOTHING:g} % at "
+            f"the perturbation fraction {SOON:g}",
+            [
+                (Cell(f"{data}-{method}", "pgd", SOON), NEARLY_NOTHING)
+                for method in ("spatial-worst-of-k", "spatial-srt")
+            ],
+        )
+        return stronger, better, single, limited
     by_so_much = above(
         "on MNIST SRT+ is more than 7 points above AT+ under PGD+, and more than 10 under GridAdv+",
         [

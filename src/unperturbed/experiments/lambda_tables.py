@@ -7,10 +7,12 @@ from ..recipes import cifar10, mnist, named
 from ..recipes.methods import Scenario
 from ..recipes.published import COMPARED_ON_CIFAR10, COMPARED_ON_MNIST
 from .definition import CLEAN, Cell, Experiment, Statement, Trial, table_of
-from .statements import Comparison, above, nearer_to_print, over
+from .statements import Comparison, above, mostly_above, nearer_to_print, over
 
 SPATIAL_WEIGHTS, PIXEL_WEIGHTS = ("0.15", "0.2", "0.25", "0.3"), ("0.2", "0.4", "0.6", "0.8")
 SPATIAL_COLUMNS, PIXEL_COLUMNS = ("randadv", "gridadv"), ("fgsm", "pgd")
+MUCH = 5.0
+"""points by which SRT is above RT under PGD in most cases"""
 CLEAN_MAY_FALL = 1.0
 """points by which clean accuracy may lie under that at the smallest lambda, where it is said not to fall"""
 
@@ -75,7 +77,11 @@ def spatial(name: str, place: str, title: str, data: str) -> Experiment:
                 (CLEAN, *SPATIAL_COLUMNS),
             ),
         ),
-        remarks=("the row of the authors' code also takes their split, the first 10,000 images, and no crop",),
+        remarks=(
+            "the row of the authors' code also takes their split, the first 10,000 images, and their augmentation, "
+            "flips without crops"
+            + (", which on MNIST mirrors digits; theirs has 40,000 unlabeled images" if data == "mnist" else ""),
+        ),
     )
 
 
@@ -97,12 +103,16 @@ def pixel(name: str, place: str, title: str, data: str) -> Experiment:
         "pixel-wise there is a trade-off: clean accuracy falls from the smallest lambda to the largest",
         [Comparison(Cell(small), Cell(large)) for small, large in zip(pairs[0], pairs[-1], strict=True)],
     )
+    by_so_much = mostly_above(
+        f"under PGD SRT is more than {MUCH:g} points above RT in most cases",
+        [Comparison(Cell(srt, "pgd"), Cell(rt, "pgd"), MUCH) for srt, rt in pairs],
+    )
     on_cifar10 = data == "cifar10"
     return Experiment(
         name=name,
         title=f"RT against SRT under pixel-wise attacks on {title}",
         tables=(table_of(title, (standard, *compared), attacks, place=place),),
-        statements=(*srt_above_rt(pairs, PIXEL_COLUMNS), *((trade_off,) if on_cifar10 else ())),
+        statements=(*srt_above_rt(pairs, PIXEL_COLUMNS), *((by_so_much, trade_off) if on_cifar10 else ())),
         remarks=("PGD takes 20 steps of 0.003 in this table; PGD-10 is that of Table 4",) if on_cifar10 else (),
     )
 

@@ -7,6 +7,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Literal
 
+from ..attacks import MinimumNorm
 from ..evaluation import at_once
 from ..models import DigitsCNN, ResNet, ResNet18, SmallCNN, WideResNet
 from ..printing import quoted
@@ -35,10 +36,15 @@ BASIS = (
 )
 START_UP = 30.0
 """seconds until the first step: reading, compiling, recording"""
+SLOWER_IN_TF32 = 2.0
+"""times that a pass takes in TF32, in which minimum-norm attacks search, by the peaks of the card"""
 ATTACK_START_UP = 15.0
 """seconds until the first attack on a model"""
 LEAST_SECONDS_A_STEP = 0.001
 """that launching a recorded step takes, or a pass of an attack, however small it is"""
+ATTACKED_AT_ONCE: Mapping[type, int] = {WideResNet: 125}
+"""images, by network, so that the longest attack takes about a minute for them: a batch is done or it is not, and an
+evaluation ends between two; others are attacked in batches of the usual size"""
 SMOKE_SECONDS = 0.5
 """that a smoke run takes on one core"""
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "digits": (1, 8, 8)}
@@ -130,15 +136,21 @@ def expected(run: PlannedRun, without: tuple[str, ...] = (), slow_images: int | 
     fractions = sum(1 for fraction in run.trial.fractions if fraction != 1)
     an_image = sum(
         passes_of_attack(attack, SHAPES[recipe.data.name])
+        * (SLOWER_IN_TF32 if isinstance(attack, MinimumNorm) else 1)
         * (1 + fractions * (name in run.trial.swept))
         * ((slow_images or TEST_IMAGES) / TEST_IMAGES if name in SLOW_ATTACKS else 1)
         for name, attack in run.trial.attacks_at(run.scale).items()
         if name not in without
     )
-    together = at_once(math.prod(SHAPES[recipe.data.name]))
+    together = attacked_at_once(recipe) or at_once(math.prod(SHAPES[recipe.data.name]))
     seconds_a_pass = max(1 / passes_a_second(recipe), LEAST_SECONDS_A_STEP / together)
     attacking = ATTACK_START_UP + TEST_IMAGES * an_image * seconds_a_pass
     return Expected(seconds / 60, attacking / 60)
+
+
+def attacked_at_once(recipe: Recipe) -> int | None:
+    """Images in a batch of an evaluation, by the network alone, so that it is the same whatever attacks are made."""
+    return ATTACKED_AT_ONCE.get(type(recipe.model))
 
 
 def training_seconds(recipe: Recipe) -> float:

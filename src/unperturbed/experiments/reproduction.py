@@ -3,10 +3,10 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from .. import report as reports
@@ -24,13 +24,25 @@ from ..signals import StoppedError
 from ..training import fresh_model, train_together
 from ..unfinished import FILE, Unfinished
 from .evidence import OTHER_REPORT, SLOW_REPORT, note, read_notes
-from .planning import SIDE_BY_SIDE, PlannedRun, groups, state_of
+from .planning import (
+    ATTACK_START_UP,
+    SIDE_BY_SIDE,
+    START_UP,
+    TEST_IMAGES,
+    PlannedRun,
+    attacked_at_once,
+    groups,
+    state_of,
+)
 from .scales import SLOW_ATTACKS, Scale, images_attacked
+from .settled import has_other_weights, is_settled, other_weights, settle
 from .terrain import surfaces_around
 
 FORMAT = 1
 MARK = "reproduction.json"
 """the file that says of which scale the runs in a directory are"""
+TEACHERS = "teachers"
+"""the folder beside the runs in which their teachers lie, so that whoever carries the runs on carries these too"""
 QUICK_ATTACKS = ("fgsm", "pgd", "pgd-10", "pgd-20", "cw", "randadv", "gridadv")
 """attacks that the weights a run did not keep are under too"""
 Stop = Callable[[], bool]
@@ -67,20 +79,31 @@ class Reproduction:
     watcher: Bars | Lines
     without: tuple[str, ...] = ()
     """attacks that are left for later"""
+    seconds_left: Callable[[], float] = lambda: inf
+    """until time is up"""
     slow_images: int | None = None
     """test images that attacks which take long are made on; none: as many as others"""
 
     def carry_out(self, runs: Sequence[PlannedRun]) -> None:
         """Train and attack what is missing of these runs, group by group."""
         at_once = SIDE_BY_SIDE if pick_device(self.device).type == "cuda" else 1
+        started = False
         for group in groups(runs, at_once):
-            missing = [run for run in group if state_of(run, self.out) in ("missing", "begun")]
-            self.train_or_note(missing)
+            if missing := [run for run in group if state_of(run, self.out) in ("missing", "begun")]:
+                self.stop_if_asked("between two runs", START_UP if started else 0.0)
+                self.train_or_note(missing)
+                started = True
             for run in group:
                 if (self.out / run.name / "model.safetensors").is_file() and not self.complete(run):
+                    self.stop_if_asked("between two runs", ATTACK_START_UP if started else 0.0)
                     self.attack(run)
-            if self.stop():
-                raise StoppedError("stopped between two runs; the same command goes on with the next")
+                    started = True
+            self.stop_if_asked("between two runs")
+
+    def stop_if_asked(self, where: str, needed: float = 0.0) -> None:
+        """Stop here, where nothing is lost, if a signal came, time is up or less is left than what follows needs."""
+        if self.stop() or self.seconds_left() < needed:
+            raise StoppedError(f"stopped {where}; the same command goes on from there")
 
     def train_or_note(self, runs: Sequence[PlannedRun]) -> None:
         """Train these runs; one that diverges is noted, so that it does not keep the others from being trained."""
@@ -108,6 +131,7 @@ class Reproduction:
                 watchers={path: Titled(self.watcher, path.name) for path in directories},
                 checkpoint_seconds=120.0,
                 stop=self.stop,
+                teachers=self.out / TEACHERS,
             )
         finally:
             for path in directories:
@@ -137,10 +161,8 @@ class Reproduction:
             return False
         if not holds(reports.read(path / "report.json"), self.wanted(run)):
             return False
-        if slow := self.slow(run):
-            made = [reports.read(file) for file in (path / "report.json", path / SLOW_REPORT) if file.is_file()]
-            if not any(holds(report, slow) for report in made):
-                return False
+        if not self.slow_are_made(run):
+            return False
         if run.trial.fractions:
             sweep = sweeps.read(path)
             if sweep is None or not all(
@@ -150,20 +172,33 @@ class Reproduction:
                 return False
         if run.trial.surfaces and not read_notes(path).get("surfaces"):
             return False
-        return not run.recipe.data.validation or (path / OTHER_REPORT).is_file() or bool(read_notes(path).get("same"))
+        if not is_settled(path):
+            return False
+        other = path / OTHER_REPORT
+        return not has_other_weights(path) or (other.is_file() and holds(reports.read(other), self.quick(run)))
+
+    def slow_are_made(self, run: PlannedRun) -> bool:
+        """Whether the attacks that may be made on fewer images are made, on as many as are asked for at least."""
+        slow, few = self.slow(run), min(self.slow_images or TEST_IMAGES, images_attacked(run.scale) or TEST_IMAGES)
+        files = (self.out / run.name / name for name in ("report.json", SLOW_REPORT))
+        made = [reports.read(file) for file in files if slow and file.is_file()]
+        return not slow or any(holds(report, slow) and len(report.labels) >= few for report in made)
 
     def attack(self, run: PlannedRun) -> None:
         """Make the attacks that are missing, on the weights that the run kept and on those it did not."""
         directory = RunDirectory(self.out / run.name)
+        settle(directory.path)
         recipe = directory.read_recipe()
         dataset = tested(load(recipe.data.name, self.folder), run.scale)
         model = fresh_model(recipe, dataset)
         directory.read_weights(model)
         watcher = Stopping(self.watcher, run.name, self.stop)
         report = self.evaluated(run, model, dataset, recipe, directory.report, self.wanted(run), watcher)
-        if (slow := self.slow(run)) and not holds(report, slow):
-            few = tested(dataset, run.scale, self.slow_images)
-            self.evaluated(run, model, few, recipe, directory.path / SLOW_REPORT, slow, watcher)
+        if not self.slow_are_made(run):
+            path = directory.path / SLOW_REPORT
+            before = len(reports.read(path).labels) if path.is_file() else 0
+            few = tested(dataset, run.scale, max(before, self.slow_images or 0))
+            self.evaluated(run, model, few, recipe, path, self.slow(run), watcher)
         if run.trial.fractions:
             sweeps.sweep(
                 model,
@@ -174,29 +209,23 @@ class Reproduction:
                 directory.path,
                 eps=run.trial.radius,
                 at_most=report,
+                batch=attacked_at_once(recipe),
                 device=self.device,
                 watcher=watcher,
                 recipe=plain(recipe),
+                unfinished=Unfinished(directory.path / FILE),
             )
         if run.trial.surfaces and not read_notes(directory.path).get("surfaces"):
             measured = surfaces_around(model.to(pick_device(self.device)), dataset, run.trial, run.scale)
             note(directory.path, surfaces=measured)
-        if recipe.data.validation:
-            self.attack_the_other(run, directory, recipe, dataset, watcher)
+        if (other := other_weights(directory.path)) is not None:
+            model.load_state_dict(other)
+            path = directory.path / OTHER_REPORT
+            self.evaluated(run, model, dataset, recipe, path, self.quick(run), watcher)
 
-    def attack_the_other(
-        self, run: PlannedRun, directory: RunDirectory, recipe: Recipe, dataset: Dataset, watcher: "Stopping"
-    ) -> None:
-        """Attack the weights that were not kept: the last where the best were, and the other way around."""
-        state = directory.read_checkpoint(torch.device("cpu"))
-        other = None if state is None else weights_not_kept(recipe, state)
-        if other is None:
-            note(directory.path, same=True)
-            return
-        model = fresh_model(recipe, dataset)
-        model.load_state_dict(other)
-        attacks = {name: attack for name, attack in self.wanted(run).items() if name in QUICK_ATTACKS}
-        self.evaluated(run, model, dataset, recipe, directory.path / OTHER_REPORT, attacks, watcher)
+    def quick(self, run: PlannedRun) -> dict[str, Any]:
+        """The attacks on the weights that a run did not keep."""
+        return {name: attack for name, attack in self.wanted(run).items() if name in QUICK_ATTACKS}
 
     def evaluated(
         self,
@@ -213,6 +242,11 @@ class Reproduction:
         def save(report: Report) -> None:
             write_whole(path, report.dumps().encode())
 
+        def save_or_stop(report: Report) -> None:
+            save(report)
+            if not holds(report, attacks):
+                self.stop_if_asked(f"between two attacks on {run.name}")
+
         report = evaluate(
             model,
             dataset.test_images,
@@ -222,7 +256,8 @@ class Reproduction:
             watcher=watcher,
             recipe=plain(recipe),
             previous=reports.read(path) if path.exists() else None,
-            save=save,
+            save=save_or_stop,
+            batch=attacked_at_once(recipe),
             unfinished=Unfinished(path.with_name(FILE)),
         )
         save(report)
@@ -255,14 +290,3 @@ def tested(dataset: Dataset, scale: Scale, most: int | None = None) -> Dataset:
     counts = [count for count in (images_attacked(scale), most) if count is not None]
     count = min(counts) if counts else None
     return replace(dataset, test_images=dataset.test_images[:count], test_labels=dataset.test_labels[:count])
-
-
-def weights_not_kept(recipe: Recipe, state: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The last weights where the best on validation were kept, else the best; none where both are the same."""
-    best = state["best"]
-    # An average whose BatchNorms are estimated anew at the end of a run is not in its checkpoint.
-    estimated = bool(recipe.averaging.decay) and recipe.averaging.batchnorm == "estimated"
-    if not best or best["step"] == state["step"] or estimated:
-        return None
-    kept_best = recipe.validation.keep == "best" or state["fallen"]
-    return (state["average"] or state["model"]) if kept_best else best["weights"]

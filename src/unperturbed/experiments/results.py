@@ -1,5 +1,6 @@
 """docs/results.md, generated from the evidence in results/: `python -m unperturbed.experiments.results`."""
 
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,8 +8,10 @@ from pathlib import Path
 from ..files import write_whole
 from .account import experiment_text, headline
 from .catalog import experiments
+from .definition import Experiment
 from .evidence import Evidence, of_run, read_all, write
-from .planning import PlannedRun
+from .planning import PlannedRun, planned
+from .scales import NETWORKS, Scale
 
 FOLDER = Path("results") / "reproduce"
 PAGE = Path("docs") / "results.md"
@@ -58,6 +61,14 @@ def found_in(runs: Sequence[PlannedRun], out: Path) -> list[Evidence]:
     """The evidence of those runs that are trained and attacked."""
     made = (of_run(out / run.name, run.trial.name, run.seed, run.scale, run.network) for run in runs)
     return [evidence for evidence in made if evidence is not None]
+
+
+def present(chosen: Sequence[Experiment], scale: Scale, out: Path) -> list[PlannedRun]:
+    """All runs of these experiments that lie there, whatever their seeds and networks, and each once."""
+    names = {path.parent.name for path in out.glob("*/recipe.json")}
+    seeds = sorted({int(found[1]) for name in names if (found := re.search(r"-seed-(\d+)$", name))})
+    runs = [run for network in NETWORKS for run in planned(chosen, scale, network, seeds)]
+    return list({run.name: run for run in runs if run.name in names}.values())
 
 
 def collect(runs: Sequence[PlannedRun], out: Path, folder: Path) -> list[Path]:

@@ -37,7 +37,7 @@ peak of its triangular rate"""
 SHORT_RAMP = 0.8
 """the part of a short run over which lambda grows: at full strength from the start a self-labeled term collapses"""
 SLOW_ATTACKS = ("pointwise", "autoattack")
-"""attacks that take more than ten thousand passes an image on CIFAR-10, and may be made on fewer images"""
+"""attacks that take thousands of passes an image on CIFAR-10, and may be made on fewer images"""
 SMOKE_STEPS = 3
 SMOKE_IMAGES = 8
 """test images that a smoke run is attacked on"""

@@ -27,22 +27,53 @@ class Comparison(NamedTuple):
     by: float = 0.0
 
 
-def above(words: str, comparisons: Sequence[Comparison], *, printed: bool = True) -> Statement:
-    """That all of these comparisons hold."""
+def above(
+    words: str, comparisons: Sequence[Comparison], *, printed: bool = True, while_above: float | None = None
+) -> Statement:
+    """That all of these comparisons hold; those whose higher cell has fallen to `while_above` count not."""
 
     def check(found: Found) -> Finding:
-        told: list[tuple[Verdict, float, str]] = []
-        missing = 0
-        for comparison in comparisons:
-            difference = found.difference(comparison.higher, comparison.lower)
-            if difference is None:
-                missing += 1
-                continue
-            verdict = decided(difference, comparison.by)
-            told.append((verdict, difference.points - comparison.by, quoted(found, comparison, difference)))
-        return summed_up(told, missing, len(comparisons))
+        told, missing, worth = compared(found, comparisons, while_above)
+        return summed_up(told, missing, worth)
 
     return Statement(words=words, check=check, printed=printed)
+
+
+def mostly_above(words: str, comparisons: Sequence[Comparison], *, printed: bool = True) -> Statement:
+    """That more than half of these comparisons hold."""
+
+    def check(found: Found) -> Finding:
+        told, missing, claims = compared(found, comparisons)
+        finding = summed_up(told, missing, claims)
+        verdicts = [verdict for verdict, _, _ in told]
+        if 2 * verdicts.count("pass") > claims:
+            return finding._replace(verdict="pass")
+        return finding._replace(verdict="fail" if 2 * verdicts.count("fail") >= claims else "undecided")
+
+    return Statement(words=words, check=check, printed=printed)
+
+
+Told = tuple[Verdict, float, str]
+"""a verdict, by how much it holds, and its numbers in words"""
+
+
+def compared(
+    found: Found, comparisons: Sequence[Comparison], while_above: float | None = None
+) -> tuple[list[Told], int, int]:
+    """What becomes of each comparison that can be made, how many cannot yet, and how many there are at all."""
+    told: list[Told] = []
+    missing = spent = 0
+    for comparison in comparisons:
+        difference = found.difference(comparison.higher, comparison.lower)
+        higher = found.figure(comparison.higher)
+        if difference is None or higher is None:
+            missing += 1
+        elif while_above is not None and higher.mean <= while_above:
+            spent += 1
+        else:
+            verdict = decided(difference, comparison.by)
+            told.append((verdict, difference.points - comparison.by, quoted(found, comparison, difference)))
+    return told, missing, len(comparisons) - spent
 
 
 def among_the_best(
@@ -51,7 +82,7 @@ def among_the_best(
     """That in each of these columns fewer than `place` rivals lie above the trial."""
 
     def check(found: Found) -> Finding:
-        told: list[tuple[Verdict, float, str]] = []
+        told: list[Told] = []
         missing = 0
         for column in columns:
             differences = [found.difference(Cell(trial, column), Cell(rival, column)) for rival in rivals]
@@ -73,7 +104,7 @@ def reaches(words: str, goals: Sequence[tuple[Cell, float]], *, printed: bool = 
     """That each of these cells reaches its goal, in percent; by the mean over seeds alone."""
 
     def check(found: Found) -> Finding:
-        told: list[tuple[Verdict, float, str]] = []
+        told: list[Told] = []
         missing = 0
         for cell, goal in goals:
             figure = found.figure(cell)
@@ -85,6 +116,24 @@ def reaches(words: str, goals: Sequence[tuple[Cell, float]], *, printed: bool = 
         return summed_up(told, missing, len(goals))
 
     return Statement(words=words, check=check, printed=printed)
+
+
+def falls_under(words: str, limits: Sequence[tuple[Cell, float]]) -> Statement:
+    """That each of these cells lies under its limit, in percent; by the mean over seeds alone."""
+
+    def check(found: Found) -> Finding:
+        told: list[Told] = []
+        missing = 0
+        for cell, limit in limits:
+            figure = found.figure(cell)
+            if figure is None:
+                missing += 1
+                continue
+            verdict: Verdict = "pass" if figure.mean < limit else "fail"
+            told.append((verdict, limit - figure.mean, f"{cell.in_words}: {figure} against {limit:g}"))
+        return summed_up(told, missing, len(limits))
+
+    return Statement(words=words, check=check, printed=False)
 
 
 def as_printed(words: str, place: str, trial: str, columns: Sequence[str], short_of: float) -> Statement:
@@ -147,7 +196,7 @@ def quoted(found: Found, comparison: Comparison, difference: Difference) -> str:
     )
 
 
-def summed_up(told: Sequence[tuple[Verdict, float, str]], missing: int, claims: int) -> Finding:
+def summed_up(told: Sequence[Told], missing: int, claims: int) -> Finding:
     """One finding of several: the comparisons that decide it come first, the closest of them foremost."""
     if not told:
         return Finding("undecided", NOT_MEASURED)

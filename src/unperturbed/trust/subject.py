@@ -122,7 +122,7 @@ class Subject:
         if len(rows) == 0:
             return rows
         result = run_attack(
-            Defender(f=self.f, searched=self.f, engine=Engine(), device=self.device),
+            Defender(f=self.f, searched=self.f, again=self.f, engine=Engine(), exact=Engine(), device=self.device),
             self.x[rows],
             self.y[rows].cpu(),
             name,

@@ -390,6 +390,21 @@ def test_a_model_that_changed_is_attacked_anew(finished):
     assert [result.name for result in read(finished / "report.json").attacks] == ["pgd"]
 
 
+@pytest.mark.parametrize(
+    "change", [["--images", "5"], ["--seed", "1"], ["--budget.eps", "0.2"]], ids=lambda words: words[0]
+)
+def test_a_report_that_is_replaced_is_kept_under_another_name(finished, capsys, change):
+    command = ["evaluate", str(finished), "--images", "10", "--device", "cpu", "--attacks", "fgsm"]
+    main([*command[:-1], "fgsm,pgd"])
+    before = (finished / "report.json").read_bytes()
+    assert "is kept as" not in capsys.readouterr().err
+    main([*command, *change])
+    (aside,) = finished.glob("report-*.json")
+    assert aside.read_bytes() == before
+    assert f"it is kept as {aside}" in capsys.readouterr().err
+    assert read(finished / "report.json")["fgsm"] is not None
+
+
 def test_an_interrupted_evaluation_keeps_the_attacks_that_were_done(finished, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt

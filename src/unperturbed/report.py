@@ -90,6 +90,12 @@ class Report:
                 return result
         raise KeyError(f"no attack {name!r} in this report, which has {', '.join(r.name for r in self.attacks)}")
 
+    def lacks(self, other: "Report") -> bool:
+        """Whether the other report holds a result that is not in this one: on another subject, or by other means."""
+        known = {(result.name, result.settings, result.precision) for result in self.attacks}
+        held = {(result.name, result.settings, result.precision) for result in other.attacks}
+        return bool(held - known) or (bool(held) and self.subject != other.subject)
+
     def accuracy(self, name: str | None = None) -> float:
         """The share of images correctly classified: clean, or under the attack of that name."""
         return self.survivors(name).double().mean().item()

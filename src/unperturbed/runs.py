@@ -7,6 +7,7 @@ checkpoint-before.pt  the checkpoint before that one, should it be damaged
 model.safetensors     the weights of the finished model
 report.json           what an evaluation found
 sweep.json            what it found at several perturbation fractions, for a curve
+report-1a2b3c4d.json  a report that was replaced by one on other images or with other settings; so too for sweeps
 attack.json           what an attack that was interrupted has found so far
 report-other.json     what an evaluation found on the weights that were not kept, in a reproduction
 report-slow.json      what attacks that take long found on fewer images, in a reproduction

@@ -432,6 +432,39 @@ def test_the_budget_and_the_seed_of_an_evaluation_are_options(finished):
     assert report.seed == 4
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--budget.eps", "8"], "the scale of pixels, got 8.0: write 8 of 255 as 8/255"),
+        (["--budget.eps", "-1"], "--budget.eps must lie between 0 and 1, the scale of pixels, got -1.0"),
+        (["--budget.eps", "nan"], "--budget.eps must lie between 0 and 1, the scale of pixels, got nan"),
+        (["--budget.eps", "1/0"], "expected a number, as 0.03 or 8/255, got '1/0'"),
+        (["--budget.l2", "-0.5"], "--budget.l2 must be a finite number of at least 0, got -0.5"),
+        (["--budget.fraction", "-1"], "--budget.fraction must be a finite number of at least 0, got -1.0"),
+        (["--budget.step-size", "0"], "--budget.step-size must be a positive number, got 0.0"),
+        (["--budget.steps", "0"], "--budget.steps must be at least 1, got 0"),
+        (["--budget.pixels", "-3"], "--budget.pixels must be at least 1, got -3"),
+        (["--budget.steps", "1e3"], "expected a whole number, as 1000, got '1e3'"),
+    ],
+)
+def test_a_budget_that_is_none_is_refused(rejected, finished, words, sentence):
+    seen = " ".join(rejected("evaluate", finished, *words).replace("│", " ").split())
+    assert sentence in seen
+    assert not (finished / "report.json").exists()
+
+
+def test_numbers_may_be_written_as_fractions(finished, capsys):
+    main(
+        ["evaluate", str(finished), "--images", "5", "--device", "cpu", "--attacks", "fgsm", "--budget.eps", "8/255"]
+    )
+    assert read(finished / "report.json")["fgsm"].budget == "Linf 0.03137"
+    capsys.readouterr()
+    main(["train", RECIPE, "--objective.solver.around.eps", "8/255", "--steps", "7", "--dry-run"])
+    recipe = recipe_files.loads(capsys.readouterr().out)
+    assert recipe.objective.solver.around.eps == 8 / 255
+    assert recipe.steps == 7
+
+
 def test_images_of_ones_own_are_trained_on_and_attacked_end_to_end(tmp_path):
     labels = np.arange(60) % 3
     images = np.random.default_rng(0).integers(0, 256, (60, 9, 7, 3), dtype=np.uint8)

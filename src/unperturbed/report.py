@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from .printing import printable, quoted, shortened
+from .printing import in_shell, printable, quoted, shortened
 from .risks import adversarial_risk, robust_risk, standard_risk
 
 FORMAT = 1
@@ -227,8 +227,8 @@ def typed(tree: Mapping[str, Any], key: str, kind: type) -> Any:
 def read(path: Path) -> Report:
     """The report in that file."""
     if not path.is_file():
-        name, folder = printable(path), printable(path.parent)
-        raise FileNotFoundError(f"there is no {name}: make it with `unperturbed evaluate {folder}`")
+        command = f"unperturbed evaluate {in_shell(path.parent)}"
+        raise FileNotFoundError(f"there is no {printable(path)}: make it with `{command}`")
     return loads(path.read_text(encoding="utf-8", errors="replace"), str(path))
 
 

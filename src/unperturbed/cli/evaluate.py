@@ -22,11 +22,11 @@ from ..recipes import RECIPES, usual_budget
 from ..recipes.budgets import Budget, chosen
 from ..report import Report
 from ..runs import RunDirectory
-from ..solvers import require_count
+from ..solvers import require_count, require_positive
 from ..training import fresh_model
 from ..trust import Card
 from ..trust import trust as examine
-from .options import EXAMPLE, leading_word, parse
+from .options import EXAMPLE, leading_words, parse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,12 @@ class Evaluate:
 
 def evaluate(arguments: list[str]) -> None:
     """Attack the finished model of a run."""
-    word, rest = leading_word(arguments)
+    words, rest = leading_words(arguments)
+    if len(words) > 1:
+        raise ValueError(
+            f"evaluate attacks one run at a time, got {len(words)} directories: call it for each of them"
+        )
+    word = words[0] if words else None
     recipe = RunDirectory(Path(word)).read_recipe() if word else RECIPES[EXAMPLE]
     default = Evaluate(budget=usual_budget(recipe.data.name))
     command = parse(Evaluate, rest, default=default, usage="evaluate DIR")
@@ -72,6 +77,8 @@ def evaluate(arguments: list[str]) -> None:
     attacks = chosen(command.budget.attacks(), command.attacks)
     if command.images is not None:
         require_count("--images", command.images)
+    if command.trust:
+        require_positive("--trust-seconds", command.trust_seconds)
     run = RunDirectory(Path(word))
     dataset = load(recipe.data.name, command.data)
     model = fresh_model(recipe, dataset)

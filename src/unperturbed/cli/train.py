@@ -56,6 +56,10 @@ def train(arguments: list[str]) -> None:
         with_files(parse(Train, rest, default=Train(recipe=default), usage="train RECIPE")) for default in defaults
     ]
     command = commands[0]
+    if "--unlabeled" in rest and not command.unlabeled:
+        raise ValueError(
+            "--unlabeled names no file and no folder, as where a pattern matches none: name some, or omit it"
+        )
     if command.dry_run:
         for each in commands:
             print(recipe_files.dumps(each.recipe), end="")

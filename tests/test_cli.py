@@ -344,6 +344,53 @@ def test_the_directory_of_another_recipe_is_refused_untouched(refused, finished,
     assert same_weights(finished, trained)
 
 
+def test_what_train_says_comes_next_can_be_copied_into_a_shell(finished, capsys):
+    beside = finished.rename(finished.with_name("my läufe"))
+    main(["train", "--from", str(beside / "recipe.json"), "--out", str(beside), "--device", "cpu"])
+    assert capsys.readouterr().out.endswith(f"next: unperturbed evaluate '{beside}'\n")
+
+
+def test_weights_that_are_cut_off_are_written_again_by_the_command_that_is_named(finished, trained, refused):
+    (finished / "model.safetensors").write_bytes((finished / "model.safetensors").read_bytes()[:-100])
+    command = f"unperturbed train --from {finished / 'recipe.json'} --out {finished}"
+    assert f"`{command}` writes them again" in refused("evaluate", finished)
+    main(command.split()[1:])
+    assert same_weights(finished, trained)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (
+            ["evaluate", "a", "b", "c"],
+            "evaluate attacks one run at a time, got 3 directories: call it for each of them",
+        ),
+        (
+            ["train", "runs/a/recipe.json"],
+            "'runs/a/recipe.json' is a file and no recipe's name: read it by `unperturbed t",
+        ),
+        (
+            ["train", RECIPE, "--checkpoint-seconds", "-1"],
+            "--checkpoint-seconds must be a finite number of at least 0",
+        ),
+        (
+            ["train", RECIPE, "--checkpoint-seconds", "nan"],
+            "--checkpoint-seconds must be a finite number of at least 0",
+        ),
+        (["train", RECIPE, "--unlabeled", "--steps", "3"], "--unlabeled names no file and no folder"),
+    ],
+)
+def test_a_slip_is_answered_with_what_to_write(refused, words, sentence):
+    assert sentence in refused(*words)
+    assert not Path("runs").exists()
+
+
+def test_the_time_for_a_trust_card_is_checked_before_any_attack(refused, finished):
+    sentence = refused("evaluate", finished, "--trust", "--trust-seconds", "-1")
+    assert "--trust-seconds must be a positive number, got -1.0" in sentence
+    assert not (finished / "report.json").exists()
+
+
 def test_evaluation_prints_a_table_and_writes_a_report(finished, capsys):
     main(["evaluate", str(finished), "--attacks", "pgd,gridadv.r", "--images", "30", "--device", "cpu"])
     seen = capsys.readouterr()
@@ -390,6 +437,21 @@ def test_a_model_that_changed_is_attacked_anew(finished):
     assert [result.name for result in read(finished / "report.json").attacks] == ["pgd"]
 
 
+@pytest.mark.parametrize(
+    "change", [["--images", "5"], ["--seed", "1"], ["--budget.eps", "0.2"]], ids=lambda words: words[0]
+)
+def test_a_report_that_is_replaced_is_kept_under_another_name(finished, capsys, change):
+    command = ["evaluate", str(finished), "--images", "10", "--device", "cpu", "--attacks", "fgsm"]
+    main([*command[:-1], "fgsm,pgd"])
+    before = (finished / "report.json").read_bytes()
+    assert "is kept as" not in capsys.readouterr().err
+    main([*command, *change])
+    (aside,) = finished.glob("report-*.json")
+    assert aside.read_bytes() == before
+    assert f"it is kept as {aside}" in capsys.readouterr().err
+    assert read(finished / "report.json")["fgsm"] is not None
+
+
 def test_an_interrupted_evaluation_keeps_the_attacks_that_were_done(finished, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt
@@ -415,6 +477,39 @@ def test_the_budget_and_the_seed_of_an_evaluation_are_options(finished):
     report = read(finished / "report.json")
     assert report["pgd"].budget == "Linf 0.5, 3 steps of 0.25"
     assert report.seed == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--budget.eps", "8"], "the scale of pixels, got 8.0: write 8 of 255 as 8/255"),
+        (["--budget.eps", "-1"], "--budget.eps must lie between 0 and 1, the scale of pixels, got -1.0"),
+        (["--budget.eps", "nan"], "--budget.eps must lie between 0 and 1, the scale of pixels, got nan"),
+        (["--budget.eps", "1/0"], "expected a number, as 0.03 or 8/255, got '1/0'"),
+        (["--budget.l2", "-0.5"], "--budget.l2 must be a finite number of at least 0, got -0.5"),
+        (["--budget.fraction", "-1"], "--budget.fraction must be a finite number of at least 0, got -1.0"),
+        (["--budget.step-size", "0"], "--budget.step-size must be a positive number, got 0.0"),
+        (["--budget.steps", "0"], "--budget.steps must be at least 1, got 0"),
+        (["--budget.pixels", "-3"], "--budget.pixels must be at least 1, got -3"),
+        (["--budget.steps", "1e3"], "expected a whole number, as 1000, got '1e3'"),
+    ],
+)
+def test_a_budget_that_is_none_is_refused(rejected, finished, words, sentence):
+    seen = " ".join(rejected("evaluate", finished, *words).replace("│", " ").split())
+    assert sentence in seen
+    assert not (finished / "report.json").exists()
+
+
+def test_numbers_may_be_written_as_fractions(finished, capsys):
+    main(
+        ["evaluate", str(finished), "--images", "5", "--device", "cpu", "--attacks", "fgsm", "--budget.eps", "8/255"]
+    )
+    assert read(finished / "report.json")["fgsm"].budget == "Linf 0.03137"
+    capsys.readouterr()
+    main(["train", RECIPE, "--objective.solver.around.eps", "8/255", "--steps", "7", "--dry-run"])
+    recipe = recipe_files.loads(capsys.readouterr().out)
+    assert recipe.objective.solver.around.eps == 8 / 255
+    assert recipe.steps == 7
 
 
 def test_images_of_ones_own_are_trained_on_and_attacked_end_to_end(tmp_path):
@@ -458,7 +553,7 @@ def test_a_misspelt_field_is_answered_with_the_nearest(rejected, word, nearest, 
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [
-        ("--steps", "many", "invalid"),
+        ("--steps", "many", "expected a whole number, as 1000, got 'many'"),
         ("--objective.solver.around.eps", "-1", "Linf.eps must be a finite number of at least 0, got -1.0"),
         ("--data.labeled", "0", "--data.labeled must be at least 1, got 0"),
         ("--data.split", "fair", "balanced"),
@@ -550,10 +645,22 @@ def test_the_whole_story_of_an_error_is_there_for_those_who_ask(monkeypatch):
         main(["evalute"])
 
 
-def as_a_process(*words):
+def as_a_process(*words, stdout=subprocess.PIPE):
     environment = os.environ | {"PYTHONPATH": str(Path(unperturbed.__file__).parent.parent)}
     command = [sys.executable, "-m", "unperturbed", *words]
-    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=120)
+    return subprocess.run(
+        command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment, check=False, timeout=120
+    )
+
+
+@pytest.mark.parametrize("words", [["list", "--json"], ["train", RECIPE, "--help"]], ids=" ".join)
+def test_output_that_nobody_reads_to_its_end_is_no_fault(words):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = as_a_process(*words, stdout=writer)
+    os.close(writer)
+    assert done.stderr == ""
+    assert done.returncode == 141
 
 
 def test_the_package_runs_as_a_module():

@@ -184,7 +184,7 @@ def test_a_sweep_of_a_linear_model_falls_where_it_must(linear, tmp_path):
     }
 
 
-def test_a_sweep_does_nothing_twice_and_forgets_what_no_longer_fits(linear, tmp_path, monkeypatch):
+def test_a_sweep_does_nothing_twice_and_sets_aside_what_no_longer_fits(linear, tmp_path, monkeypatch):
     images, labels = torch.rand(4, 1, 1, 1), torch.tensor([0, 1, 0, 1])
     attacked = []
 
@@ -216,11 +216,16 @@ def test_a_sweep_does_nothing_twice_and_forgets_what_no_longer_fits(linear, tmp_
     assert sorted(read(tmp_path).reports) == [0.25, 0.5, 1.0]
     run(names=("pgd", "other"))
     assert attacked == ["other", "other"]
+    assert not list(tmp_path.glob("sweep-*.json"))
+    before = [(tmp_path / "sweep.json").read_bytes()]
     run(eps=0.3)
     assert attacked == ["pgd", "pgd"]
     assert sorted(read(tmp_path).reports) == [0.5, 1.0]
+    before.append((tmp_path / "sweep.json").read_bytes())
     run(images=images[:2], eps=0.3, fractions=(1.0,))
     assert sorted(read(tmp_path).reports) == [1.0], "reports on other images must not stand beside it"
+    asides = [file.read_bytes() for file in tmp_path.glob("sweep-*.json")]
+    assert sorted(asides) == sorted(before), "what was replaced is set aside, once each"
 
 
 def test_a_sweep_takes_over_the_report_at_the_whole_budget(linear, tmp_path):

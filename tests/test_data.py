@@ -163,6 +163,11 @@ def test_split_refuses_more_than_there_is(values, words):
         split(labels_with(20, 20), Data(**values), 2)
 
 
+def test_a_class_without_any_image_is_not_blamed_on_the_split():
+    with pytest.raises(ValueError, match=r"class 1 .*: no image at all has that label; add some, or number the 3 cl"):
+        split(torch.tensor([0, 2, 0, 2]), Data(labeled=4), 3)
+
+
 def test_a_class_without_labeled_images_is_named():
     in_class_order = torch.arange(40) // 10
     with pytest.raises(ValueError, match=r"no labeled image of class 3 .*: raise --data\.labeled"):

@@ -445,7 +445,8 @@ def test_fractions_are_rounded_to_bytes(tmp_path, dtype):
             "train_images must lie in [0, 1], got a maximum of 255.0: divide by 255 or store them as uint8",
         ),
         ({"train_images": np.full((6, 4, 4), -1.0)}, "must lie in [0, 1], got a minimum of -1.0"),
-        ({"train_images": np.full((6, 4, 4), np.nan)}, "must lie in [0, 1], got a maximum of nan"),
+        ({"train_images": np.full((6, 4, 4), np.nan)}, "train_images must be finite, got NaN or infinity"),
+        ({"train_images": np.full((6, 4, 4), np.inf)}, "train_images must be finite, got NaN or infinity"),
         ({"train_images": np.zeros((6, 4, 4), int)}, "must be uint8 or floating point in [0, 1], got int64"),
         ({"train_images": np.zeros((6, 16), np.uint8)}, "1 or 3 channels, got (6, 16): reshape them"),
         ({"train_images": np.zeros((6, 4, 4, 4), np.uint8)}, "1 or 3 channels, got (6, 4, 4, 4)"),
@@ -457,7 +458,12 @@ def test_fractions_are_rounded_to_bytes(tmp_path, dtype):
         ({"train_labels": np.array([0, 1, 2])}, "train_labels must have the shape (6,), got (3,)"),
         ({"test_labels": np.array([0, -1, 2])}, "test_labels must lie in 0 to 2, got -1"),
         ({"test_labels": np.array([0, 10**12, 2])}, "has a label 1000000000000 among 9 labels"),
-        ({"classes": np.array(["a", "b"])}, "train_labels must lie in 0 to 1, got 2"),
+        ({"classes": np.array(["a", "b"])}, "classes names 2, but the labels go up to 2: name each class, from 0 on"),
+        (
+            {"unlabelled_images": np.zeros((3, 4, 4), np.uint8)},
+            "holds unlabelled_images in place of unlabeled_images: save it again",
+        ),
+        ({"train_images": None, "train_image": np.zeros(6)}, "holds train_image in place of train_images"),
     ],
 )
 def test_own_arrays_that_are_wrong_are_refused(tmp_path, changes, words):
@@ -487,6 +493,22 @@ def test_a_damaged_npz_file_is_refused(tmp_path, damage):
 def test_an_npz_file_that_does_not_exist(tmp_path):
     path = str(tmp_path / "nowhere.npz")
     assert f"the data file {path} does not exist" in message(FileNotFoundError, path)
+
+
+def test_an_npz_file_is_looked_for_in_the_data_folder_too(tmp_path, monkeypatch):
+    folder = tmp_path / "some where"
+    folder.mkdir()
+    write_npz(folder)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError) as refusal:
+        load("once/own.npz")
+    assert str(refusal.value) == (
+        f"the data file once/own.npz does not exist in {tmp_path}: name an .npz file that does, or the folder that "
+        "it lies in by --data"
+    )
+    assert load("once/own.npz", folder).name == "once/own.npz"
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path))
+    assert len(load("some where/own.npz").train_images) == 6
 
 
 def test_a_data_set_put_together_by_hand_is_checked():

@@ -9,7 +9,7 @@ import torch
 
 from handmade import evidence, report, sweep
 from unperturbed.experiments import evidence as files
-from unperturbed.experiments.account import attacks_made, experiment_text, headline, table_text
+from unperturbed.experiments.account import Edition, attacks_made, experiment_text, headline, table_text
 from unperturbed.experiments.account import editions as editions_of
 from unperturbed.experiments.catalog import experiments
 from unperturbed.experiments.definition import Cell
@@ -202,3 +202,9 @@ def test_what_is_not_measured_and_what_is_not_decided_are_told_apart():
     assert "- **pass**: SRT is above RT at the same lambda" in experiment_text(experiment, best)
     worse = [evidence(name, 99, fgsm=80 if "-srt-" in name else 90, pgd=90) for name in names]
     assert "- **fail**: SRT is above RT at the same lambda" in experiment_text(experiment, worse)
+
+
+def test_an_edition_says_whose_networks_it_has_and_a_smoke_run_has_a_tiny_one():
+    assert Edition("paper", "own", ()).title == "the paper's schedule, the paper's networks"
+    assert Edition("short", "resnet-18", ()).title.endswith(", ResNet-18 in place of WRN-34-10")
+    assert Edition("smoke", "own", ()).title.endswith("seconds on a CPU, no result")

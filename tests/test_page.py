@@ -389,8 +389,18 @@ def test_a_report_on_other_images_is_refused(runs, tmp_path):
         (["--attacks", "nope"], "no report holds an attack 'nope', they hold fgsm, randadv"),
     ],
 )
-def test_options_that_fit_nothing_are_refused(runs, tmp_path, options, words):
+def test_options_that_fit_nothing_are_refused_before_anything_is_attacked(runs, tmp_path, capsys, options, words):
     assert words in refused([runs[0], *options], tmp_path / "page.html")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", ["page.pdf", "page", "page.html.png"])
+def test_a_page_that_no_browser_would_open_is_refused(runs, tmp_path, name):
+    out = tmp_path / name
+    sentence = refused([runs[0]], out)
+    assert (
+        f"{out} does not end in .html or .htm, but the page is HTML: name it {out.with_suffix('.html')}" in sentence
+    )
 
 
 @pytest.mark.parametrize(

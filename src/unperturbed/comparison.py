@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from .datasets import Dataset
-from .printing import printable
+from .printing import in_shell, printable
 from .recipe import Recipe, plain
 from .recipes.words import told_apart
 from .report import Report, read
@@ -111,7 +111,7 @@ def require_same_images(runs: Sequence[Run], reports: Sequence[Report]) -> None:
             raise ValueError(
                 f"{printable(runs[0].path)} was evaluated on {len(reports[0].labels)} test images and "
                 f"{printable(run.path)} on {len(report.labels)} others: evaluate both on the same, "
-                f"by `unperturbed evaluate {printable(run.path)}`"
+                f"by `unperturbed evaluate {in_shell(run.path)}`"
             )
 
 

@@ -22,7 +22,7 @@ from .comparison import (
 )
 from .data import split
 from .datasets import load
-from .printing import printable
+from .printing import in_shell, printable
 from .recipe import Recipe
 from .recipes.words import ATTACKS, told_apart
 from .report import Report, measured
@@ -176,7 +176,7 @@ def varied(
     if not shown:
         raise ValueError(
             "no attack is in all of these reports: evaluate every run with one, as by "
-            f"`unperturbed evaluate {printable(runs[0].path)} --attacks pgd`"
+            f"`unperturbed evaluate {in_shell(runs[0].path)} --attacks pgd`"
         )
     for run, report in zip(runs, reports, strict=True):
         if missing := [
@@ -184,7 +184,7 @@ def varied(
         ]:
             raise ValueError(
                 f"the report of {printable(run.path)} does not hold {printable(missing[0])}: "
-                f"`unperturbed evaluate {printable(run.path)} --attacks {printable(missing[0])}` adds it"
+                f"`unperturbed evaluate {in_shell(run.path)} --attacks {in_shell(missing[0])}` adds it"
             )
     groups = series(runs, ignored=ignored, named_by_weight=named_by_weight)
     places = {run.path: x_of(run) for run in runs}
@@ -260,6 +260,6 @@ def log_of(run: Run) -> list[dict[str, float]]:
     if not records:
         raise ValueError(
             f"{printable(run.path)} holds no log of its training (log.jsonl): make it with "
-            f"`unperturbed train --from {printable(run.path / 'recipe.json')} --out DIR`"
+            f"`unperturbed train --from {in_shell(run.path / 'recipe.json')} --out DIR`"
         )
     return records

@@ -90,10 +90,10 @@ def split(labels: Tensor, spec: Data, classes: int, *, extra: int = 0) -> Split:
         trained, held_out, rest = _balanced(labels, spec, labeled, classes, extra)
     counts = torch.bincount(labels[trained], minlength=classes)
     if len(empty := (counts == 0).nonzero()):
-        raise ValueError(
-            f"no labeled image of class {int(empty[0])} is among the {len(trained)} to train on: "
-            "raise --data.labeled, lower --data.validation or choose --data.split balanced"
-        )
+        label, advice = int(empty[0]), "raise --data.labeled, lower --data.validation or choose --data.split balanced"
+        if not (labels == label).any():
+            advice = f"no image at all has that label; add some, or number the {classes} classes without a gap"
+        raise ValueError(f"no labeled image of class {label} is among the {len(trained)} to train on: {advice}")
     return Split(trained, held_out, rest[:unlabeled])
 
 

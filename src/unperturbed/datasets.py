@@ -78,10 +78,11 @@ def load(name: str, folder: Path | None = None) -> Dataset:
     """Load a data set by its name, or your own arrays by the path of an .npz file.
 
     The files of a named data set are looked for in `folder`, else in the folder that the environment
-    variable UNPERTURBED_DATA names; without either they are downloaded once and kept.
+    variable UNPERTURBED_DATA names; without either they are downloaded once and kept. An .npz file that does not
+    lie where its path says is looked for there too, so that a run can be evaluated from another place.
     """
     if name.endswith(".npz"):
-        parts, classes = read_own_arrays(Path(name).expanduser())
+        parts, classes = read_own_arrays(_own_file(name, folder))
     elif name == "digits":
         parts, classes = _digits(), TEN_DIGITS
     elif name in SOURCES:
@@ -108,6 +109,13 @@ def _digits(test: int = 400) -> Parts:
     labels = torch.from_numpy(digits.target.astype(np.int64))[order]
     parts = (images[:-test], labels[:-test], images[-test:], labels[-test:])
     return dict(zip(LABELED_PARTS, parts, strict=True))
+
+
+def _own_file(name: str, folder: Path | None) -> Path:
+    """Path of an .npz file: where it is said to lie, else in the data folder."""
+    path, chosen = Path(name).expanduser(), folder or os.environ.get(FOLDER_VARIABLE)
+    inside = [Path(chosen).expanduser() / tail for tail in (path, path.name)] if chosen else []
+    return next((place for place in (path, *inside) if place.is_file()), path)
 
 
 def _files(name: str, folder: Path | None) -> list[Path]:

@@ -1,5 +1,6 @@
 """Files that are written whole or not at all, and what killed processes leave of them."""
 
+import hashlib
 import os
 import time
 from collections.abc import Generator
@@ -8,7 +9,7 @@ from pathlib import Path
 
 LONGEST_WRITE = 3600.0
 """seconds after which nobody is still writing a file"""
-WRITTEN_WITHOUT_LOCK = (".report", ".trust.json.", ".sweep.json.", ".attack.json.", ".reproduced.json.")
+WRITTEN_WITHOUT_LOCK = (".report", ".trust.json.", ".sweep", ".attack.json.", ".reproduced.json.")
 """how the names of files begin that an evaluation may be writing while nobody trains"""
 
 
@@ -32,6 +33,14 @@ def write_whole(path: Path, content: bytes, *, before: Path | None = None) -> No
                 fresh.unlink(missing_ok=True)
             raise
         flush_names(path.parent)
+
+
+def set_aside(path: Path) -> Path:
+    """Keep a copy of a file that is about to be replaced, under a name that its content decides, and return it."""
+    content = path.read_bytes()
+    copy = path.with_stem(f"{path.stem}-{hashlib.sha256(content).hexdigest()[:8]}")
+    write_whole(copy, content)
+    return copy
 
 
 def flush_names(directory: Path) -> None:

@@ -114,6 +114,8 @@ def _as_images(array: Array, what: str) -> Tensor:
 
 def _as_bytes(fractions: Array, what: str) -> Array:
     low, high = float(fractions.min(initial=0)), float(fractions.max(initial=0))
+    if not math.isfinite(low + high):
+        raise ValueError(f"{what} must be finite, got NaN or infinity: look for the step that made them so")
     if not (low >= 0 and high <= 1):
         worst = f"a minimum of {low}" if low < 0 else f"a maximum of {high}"
         raise ValueError(f"{what} must lie in [0, 1], got {worst}: divide by 255 or store them as uint8")
@@ -133,9 +135,14 @@ def _as_labels(array: Array, what: str) -> Tensor:
 
 def _class_names(file: str, names: Array | None, labels: Tensor) -> tuple[str, ...]:
     """Names of the classes: those that were stored, else their numbers."""
-    if names is not None:
-        return _stored_names(file, names)
     highest = max(0, int(labels.max())) if len(labels) else 0
+    if names is not None:
+        stored = _stored_names(file, names)
+        if highest >= len(stored):
+            raise ValueError(
+                f"{file}: classes names {len(stored)}, but the labels go up to {highest}: name each class, from 0 on"
+            )
+        return stored
     if highest > len(labels):
         raise ValueError(f"{file} has a label {highest} among {len(labels)} labels: number the classes from 0")
     return tuple(map(str, range(highest + 1)))

@@ -274,5 +274,7 @@ def require_task(name: str, shape: Shape, classes: int, *, smallest: int) -> Non
     """Refuse images that vanish on their way through the network, and tasks with nothing to tell apart."""
     least = (1, smallest, smallest)
     valid = len(shape) == 3 and all(size >= bound for size, bound in zip(shape, least, strict=True))
-    require(valid, f"{name} needs images of shape {least} or larger, got {shape}")
+    require(
+        valid, f"{name} needs images of shape {least} or larger, got {shape}: choose another recipe, or enlarge them"
+    )
     require(classes >= 2, f"{name} needs at least 2 classes, got {classes}")

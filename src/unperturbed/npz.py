@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,6 +24,8 @@ LARGEST_RATIO = 100
 LONGEST_HEADER = 10_000
 MOST_DIMENSIONS = 8
 CHUNK = 2**20
+MISTYPED = 0.8
+"""from which likeness on an array is taken for one that is wanted and whose name was mistyped"""
 MAGIC = b"\x93NUMPY"
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 DAMAGE = (ValueError, EOFError, RuntimeError, OverflowError, zipfile.BadZipFile, zlib.error, struct.error)
@@ -54,7 +57,11 @@ def read_bounded(read: Callable[[int], bytes], size: int) -> bytearray:
 def plain_arrays(path: Path, names: Sequence[str]) -> dict[str, Array]:
     """Those of the named arrays that an .npz file holds."""
     if not path.is_file():
-        raise FileNotFoundError(f"the data file {printable(path)} does not exist: name an .npz file that does")
+        where = "" if path.is_absolute() else f" in {printable(Path.cwd())}"
+        other = "" if path.is_absolute() else ", or the folder that it lies in by --data"
+        raise FileNotFoundError(
+            f"the data file {printable(path)} does not exist{where}: name an .npz file that does{other}"
+        )
     size = path.stat().st_size
     with path.open("rb") as stream:
         try:
@@ -75,8 +82,9 @@ class ArchiveError(Exception):
 
 
 def named_members(archive: zipfile.ZipFile, names: Sequence[str]) -> dict[str, zipfile.ZipInfo]:
-    """The members that hold the named arrays; one that is there twice is refused."""
+    """The members that hold the named arrays; one that is there twice, or whose name is mistyped, is refused."""
     found: dict[str, zipfile.ZipInfo] = {}
+    others = [member.filename.removesuffix(".npy") for member in archive.infolist()]
     for member in archive.infolist():
         name = member.filename.removesuffix(".npy")
         if name not in names or name == member.filename:
@@ -86,6 +94,10 @@ def named_members(archive: zipfile.ZipFile, names: Sequence[str]) -> dict[str, z
         if name in found:
             raise ArchiveError(f"holds {name} twice")
         found[name] = member
+    for name in names:
+        similar = get_close_matches(name, [other for other in others if other not in names], n=1, cutoff=MISTYPED)
+        if name not in found and similar:
+            raise ArchiveError(f"holds {shortened(similar[0], 60)} in place of {name}")
     return {name: found[name] for name in names if name in found}
 
 

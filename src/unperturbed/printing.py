@@ -1,5 +1,7 @@
 """Words of strangers, made fit to print: names of files and classes may hold anything."""
 
+import shlex
+
 LONGEST = 300
 
 
@@ -17,6 +19,11 @@ def shortened(words: object, longest: int = LONGEST) -> str:
 def quoted(value: object, longest: int = 100) -> str:
     """A value as Python writes it, in one line that is not too long."""
     return shortened(repr(value), longest)
+
+
+def in_shell(path: object) -> str:
+    """A path as it is to be written in a command that is shown for copying: spaces and the like are quoted."""
+    return printable(shlex.quote(str(path)))
 
 
 def spelled(letter: str) -> str:

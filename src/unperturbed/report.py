@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from .printing import printable, quoted, shortened
+from .printing import in_shell, printable, quoted, shortened
 from .risks import adversarial_risk, robust_risk, standard_risk
 
 FORMAT = 1
@@ -89,6 +89,12 @@ class Report:
             if result.name == name:
                 return result
         raise KeyError(f"no attack {name!r} in this report, which has {', '.join(r.name for r in self.attacks)}")
+
+    def lacks(self, other: "Report") -> bool:
+        """Whether the other report holds a result that is not in this one: on another subject, or by other means."""
+        known = {(result.name, result.settings, result.precision) for result in self.attacks}
+        held = {(result.name, result.settings, result.precision) for result in other.attacks}
+        return bool(held - known) or (bool(held) and self.subject != other.subject)
 
     def accuracy(self, name: str | None = None) -> float:
         """The share of images correctly classified: clean, or under the attack of that name."""
@@ -221,8 +227,8 @@ def typed(tree: Mapping[str, Any], key: str, kind: type) -> Any:
 def read(path: Path) -> Report:
     """The report in that file."""
     if not path.is_file():
-        name, folder = printable(path), printable(path.parent)
-        raise FileNotFoundError(f"there is no {name}: make it with `unperturbed evaluate {folder}`")
+        command = f"unperturbed evaluate {in_shell(path.parent)}"
+        raise FileNotFoundError(f"there is no {printable(path)}: make it with `{command}`")
     return loads(path.read_text(encoding="utf-8", errors="replace"), str(path))
 
 

@@ -7,6 +7,7 @@ checkpoint-before.pt  the checkpoint before that one, should it be damaged
 model.safetensors     the weights of the finished model
 report.json           what an evaluation found
 sweep.json            what it found at several perturbation fractions, for a curve
+report-1a2b3c4d.json  a report that was replaced by one on other images or with other settings; so too for sweeps
 attack.json           what attacks that were interrupted have found so far
 model-other.safetensors  the weights that a finished run did not keep, in a reproduction
 report-other.json     what an evaluation found on the weights that were not kept, in a reproduction
@@ -34,7 +35,7 @@ from torch import Tensor, nn
 from . import locks
 from . import recipe as recipes
 from .files import explained, half_written, names_in, sweep, write_whole
-from .printing import printable
+from .printing import in_shell, printable
 from .recipe import Recipe
 
 State = dict[str, Any]
@@ -105,7 +106,8 @@ class RunDirectory:
         """The recipe of the run in this directory."""
         if not (self.path / "recipe.json").is_file():
             raise FileNotFoundError(
-                f"{self.path} holds no run (no recipe.json): make one with unperturbed train RECIPE --out {self.path}"
+                f"{printable(self.path)} holds no run (no recipe.json): "
+                f"make one with unperturbed train RECIPE --out {in_shell(self.path)}"
             )
         return recipes.read(self.path / "recipe.json")
 
@@ -176,13 +178,20 @@ class RunDirectory:
         if not self.weights.is_file():
             raise FileNotFoundError(
                 f"{self.path} holds no finished model (no model.safetensors): "
-                f"finish it with `unperturbed train --from {self.path / 'recipe.json'} --out {self.path}`"
+                f"finish it with `{self.training_again()}`"
             )
         try:
             f.load_state_dict(safetensors.torch.load_file(self.weights))
         except (safetensors.SafetensorError, RuntimeError) as error:
             reason = printable(str(error).splitlines()[-1].strip())
-            raise ValueError(f"{self.weights} does not hold the weights of this recipe's model ({reason})") from None
+            raise ValueError(
+                f"{self.weights} does not hold the weights of this recipe's model ({reason}): "
+                f"`{self.training_again()}` writes them again"
+            ) from None
+
+    def training_again(self) -> str:
+        """The command that goes on with this run; of a finished one it writes the weights again."""
+        return f"unperturbed train --from {in_shell(self.path / 'recipe.json')} --out {in_shell(self.path)}"
 
 
 def log_record(line: str) -> dict[str, float] | None:

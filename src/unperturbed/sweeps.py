@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from . import report as reports
 from .attacks import Attack
 from .evaluation import AttackWatcher, evaluate, settings_of
-from .files import write_whole
+from .files import set_aside, write_whole
 from .printing import printable, shortened
 from .report import Report
 from .schedules import require_fractions
@@ -89,6 +89,7 @@ def sweep(
     require_fractions("a perturbation fraction", tuple(fractions))
     require_growth(attacks_at)
     before = read(directory)
+    asides: list[Path] = []
     found = dict(before.reports) if before is not None and before.eps == eps else {}
     for fraction in sorted(set(fractions)):
         attacks = attacks_at(fraction) if fraction else {}
@@ -98,6 +99,8 @@ def sweep(
             alike = {other: theirs for other, theirs in found.items() if theirs.subject == report.subject}
             found.clear()
             found.update(alike | {fraction: report})
+            if before is not None and not asides and lost(before, Sweep(eps=eps, reports=found)):
+                asides.append(set_aside(directory / FILE))
             write_whole(directory / FILE, Sweep(eps=eps, reports=found).dumps().encode())
 
         report = evaluate(
@@ -127,6 +130,15 @@ def joined(earlier: Report | None, at_hand: Report | None, attacks: Mapping[str,
         return replace(at_hand, attacks=known)
     others = tuple(result for result in earlier.attacks if result.name not in {each.name for each in known})
     return replace(at_hand, attacks=(*others, *known))
+
+
+def lost(before: Sweep, now: Sweep) -> bool:
+    """Whether what an earlier sweep found by attacks is not in this one, so that it has to be set aside."""
+    return any(
+        report.attacks
+        and (before.eps != now.eps or fraction not in now.reports or now.reports[fraction].lacks(report))
+        for fraction, report in before.reports.items()
+    )
 
 
 def require_growth(attacks_at: AttacksAt) -> None:

@@ -29,6 +29,9 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "demo": demo,
 }
 
+ENOUGH_SEEN = 141
+"""the exit code of programs that a closed pipe ends"""
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script `unperturbed`."""
@@ -36,6 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with ending_on_sigterm():
             dispatch(words)
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output, as head does, has seen enough; what Python has yet to write goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(ENOUGH_SEEN)
     except (ValueError, OSError, ArithmeticError, ImportError, MemoryError) as error:
         if os.environ.get("UNPERTURBED_TRACEBACK"):
             raise

@@ -13,18 +13,20 @@ from .. import report as reports
 from ..datasets import load
 from ..engine import Precision
 from ..evaluation import evaluate as evaluate_model
+from ..files import set_aside, write_whole
 from ..neighborhoods import Linf, Spatial
+from ..printing import printable
 from ..processes import joined
 from ..progress import Bars, Lines, watching
 from ..recipes import RECIPES, usual_budget
 from ..recipes.budgets import Budget, chosen
 from ..report import Report
-from ..runs import RunDirectory, write_whole
-from ..solvers import require_count
+from ..runs import RunDirectory
+from ..solvers import require_count, require_positive
 from ..training import fresh_model
 from ..trust import Card
 from ..trust import trust as examine
-from .options import EXAMPLE, leading_word, parse
+from .options import EXAMPLE, leading_words, parse
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,7 @@ class Evaluate:
     """Attack the finished model of a run on the test images: `unperturbed evaluate DIR`; writes DIR/report.json.
 
     Attacks that the report already holds for this model are not run again, so an interrupted evaluation goes on.
+    A report on other images, or of the same attacks with other settings, is kept under another name.
     """
 
     attacks: str = "quick"
@@ -60,7 +63,12 @@ class Evaluate:
 
 def evaluate(arguments: list[str]) -> None:
     """Attack the finished model of a run."""
-    word, rest = leading_word(arguments)
+    words, rest = leading_words(arguments)
+    if len(words) > 1:
+        raise ValueError(
+            f"evaluate attacks one run at a time, got {len(words)} directories: call it for each of them"
+        )
+    word = words[0] if words else None
     recipe = RunDirectory(Path(word)).read_recipe() if word else RECIPES[EXAMPLE]
     default = Evaluate(budget=usual_budget(recipe.data.name))
     command = parse(Evaluate, rest, default=default, usage="evaluate DIR")
@@ -69,6 +77,8 @@ def evaluate(arguments: list[str]) -> None:
     attacks = chosen(command.budget.attacks(), command.attacks)
     if command.images is not None:
         require_count("--images", command.images)
+    if command.trust:
+        require_positive("--trust-seconds", command.trust_seconds)
     run = RunDirectory(Path(word))
     dataset = load(recipe.data.name, command.data)
     model = fresh_model(recipe, dataset)
@@ -76,7 +86,7 @@ def evaluate(arguments: list[str]) -> None:
     images, labels = dataset.test_images[: command.images], dataset.test_labels[: command.images]
     with joined(command.device) as processes, watching() as watcher:
         watcher.title = recipe.name
-        previous = reports.read(run.report) if run.report.exists() else None
+        reporter = Reporter(run.report)
         processes.collected(run.path)
         report = evaluate_model(
             model,
@@ -89,15 +99,35 @@ def evaluate(arguments: list[str]) -> None:
             precision=command.precision,
             watcher=watcher if processes.first else None,
             recipe=recipe_files.plain(recipe),
-            previous=previous,
-            save=lambda report: write_whole(run.report, report.dumps().encode()),
+            previous=reporter.previous,
+            save=reporter.save,
         )
         if not processes.first:
             return
         card = trusted(command, model, images, labels, watcher) if command.trust else None
     if card is not None:
         write_whole(run.path / "trust.json", json.dumps(card.plain(), indent=1).encode())
+    if reporter.aside is not None:
+        why = "was of other images, weights, seeds or settings"
+        print(
+            printable(f"unperturbed: what {run.report} held {why}: it is kept as {reporter.aside}"), file=sys.stderr
+        )
     print(as_json(report, card) if command.json else as_text(report, card))
+
+
+class Reporter:
+    """Writes the report of a run; one that holds what the new one does not is set aside first, not lost."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.previous = reports.read(path) if path.exists() else None
+        self.aside: Path | None = None
+
+    def save(self, report: Report) -> None:
+        """Write the report as it is after another attack."""
+        if self.previous is not None and self.aside is None and report.lacks(self.previous):
+            self.aside = set_aside(self.path)
+        write_whole(self.path, report.dumps().encode())
 
 
 def trusted(command: Evaluate, model: nn.Module, images: Tensor, labels: Tensor, watcher: Bars | Lines) -> Card:

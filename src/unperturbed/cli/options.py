@@ -1,8 +1,12 @@
 """Options of a command, from its dataclass."""
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from ..printing import quoted
 
 Command = TypeVar("Command")
 EXAMPLE = "digits-pixel-srt"
@@ -11,12 +15,50 @@ EXAMPLE = "digits-pixel-srt"
 
 def parse(kind: type[Command], arguments: list[str], *, usage: str, default: Any = None) -> Command:
     """The command's options; a part of a recipe is edited in place, not exchanged."""
-    return tyro.cli(
-        kind,
-        args=arguments,
-        default=default or kind(),
-        prog=f"unperturbed {usage}",
-        config=(tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff),
+    with NUMBERS:
+        return tyro.cli(
+            kind,
+            args=arguments,
+            default=default or kind(),
+            prog=f"unperturbed {usage}",
+            config=(tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff),
+        )
+
+
+def fraction(word: str) -> float:
+    """A number as people write it, also as a fraction: 8/255."""
+    above, slash, below = word.partition("/")
+    try:
+        return float(above) / float(below) if slash else float(word)
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(f"expected a number, as 0.03 or 8/255, got {quoted(word)}") from None
+
+
+def whole(word: str) -> int:
+    """A whole number."""
+    try:
+        return int(word)
+    except ValueError:
+        raise ValueError(f"expected a whole number, as 1000, got {quoted(word)}") from None
+
+
+READERS: dict[object, Callable[[str], float]] = {float: fraction, int: whole}
+NUMBERS = ConstructorRegistry()
+"""how the numbers of options are read, in place of Python's own words for what is none"""
+
+
+@NUMBERS.primitive_rule
+def number(wanted: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[float] | None:
+    """How a number of that kind is read and shown, if it is one."""
+    if wanted.type not in READERS:
+        return None
+    kind, read = wanted.type, READERS[wanted.type]
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=kind.__name__.upper(),
+        instance_from_str=lambda words: read(words[0]),
+        is_instance=lambda value: type(value) is kind or ("~" if kind is float and type(value) is int else False),
+        str_from_instance=lambda value: [str(value)],
     )
 
 

@@ -9,7 +9,8 @@ import tyro
 
 from .. import recipe as recipe_files
 from ..events import Events, require_tensorboard
-from ..printing import printable, quoted
+from ..neighborhoods import require_radius
+from ..printing import in_shell, printable, quoted
 from ..processes import joined
 from ..progress import Titled, watching
 from ..recipe import Recipe
@@ -55,6 +56,10 @@ def train(arguments: list[str]) -> None:
         with_files(parse(Train, rest, default=Train(recipe=default), usage="train RECIPE")) for default in defaults
     ]
     command = commands[0]
+    if "--unlabeled" in rest and not command.unlabeled:
+        raise ValueError(
+            "--unlabeled names no file and no folder, as where a pattern matches none: name some, or omit it"
+        )
     if command.dry_run:
         for each in commands:
             print(recipe_files.dumps(each.recipe), end="")
@@ -64,6 +69,7 @@ def train(arguments: list[str]) -> None:
         raise ValueError(f"{len(commands)} recipes are named: add --together to train by all of them at a time")
     if len(runs) < len(commands):
         raise ValueError("a recipe is named twice, but its runs would share a directory: name each once")
+    require_radius("--checkpoint-seconds", command.checkpoint_seconds)
     if command.tensorboard:
         require_tensorboard()
     with (
@@ -84,7 +90,9 @@ def train(arguments: list[str]) -> None:
             stop=stop,
         )
     for out, recipe in runs.items() if processes.first else ():
-        print(printable(f"trained {recipe.name} for {recipe.steps} steps; next: unperturbed evaluate {out}"))
+        print(
+            printable(f"trained {recipe.name} for {recipe.steps} steps; next: unperturbed evaluate {in_shell(out)}")
+        )
 
 
 def with_files(command: Train) -> Train:

@@ -38,7 +38,8 @@ class Edition:
     @property
     def title(self) -> str:
         """What it is called."""
-        return f"{SCALES[self.scale]}, {NETWORKS[self.network]}"
+        words = SCALES[self.scale]
+        return words if self.scale == "smoke" else f"{words}, {NETWORKS[self.network]}"
 
 
 def editions(evidence: Sequence[Evidence]) -> list[Edition]:

@@ -31,9 +31,10 @@ def budget_of(result: AttackResult, usual: Budget) -> Budget | None:
     steps, pixels = int(stated.get("steps", usual.steps)), int(stated.get("pixels", usual.pixels))
     if not (0 < steps <= MOST_STEPS and 0 < pixels <= MOST_STEPS):
         return None
-    changed = replace(usual, **stated | {"steps": steps, "pixels": pixels, "fraction": 1.0})
-    for budget in (usual, changed):
+    changed = stated | {"steps": steps, "pixels": pixels, "fraction": 1.0}
+    for changes in ({}, changed):
         try:
+            budget = replace(usual, **changes)
             attack = budget.attacks().get(result.name)
         except (ValueError, ArithmeticError):
             continue

@@ -11,7 +11,7 @@ from torch import nn
 from .. import report as reports
 from ..comparison import Run
 from ..datasets import Dataset, load
-from ..printing import printable
+from ..printing import in_shell, printable
 from ..recipe import Recipe
 from ..recipes.words import told_apart
 from ..report import Report
@@ -98,7 +98,7 @@ def read_run(run: Run, report: Report, dataset: Dataset) -> EvaluatedRun:
     if not torch.equal(expected, report.labels):
         raise ValueError(
             f"{file} is of other test images than {printable(dataset.name)} holds: "
-            f"restore the data, or evaluate again with `unperturbed evaluate {printable(directory)}`"
+            f"restore the data, or evaluate again with `unperturbed evaluate {in_shell(directory)}`"
         )
     most = max(int(said.max().item()) for said in (report.clean, *(result.predicted for result in report.attacks)))
     if most >= len(dataset.classes) or min(report.clean.min().item(), 0) < 0:

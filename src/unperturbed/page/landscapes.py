@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from ..inputs import as_float
+from ..printing import printable
 from ..recipes import usual_budget
 from ..surfaces import Scenario, surface
 from .evaluated import Group
@@ -12,12 +13,17 @@ from .evaluated import Group
 SCENARIOS: tuple[Scenario, ...] = ("pixel", "spatial")
 
 
+def require_image(group: Group, around: int | None) -> None:
+    """Refuse to surround an image that is not there, before anything is computed."""
+    count = len(group.dataset.test_labels)
+    if around is not None and not 0 <= around < count:
+        raise ValueError(f"there is no test image {around}: {printable(group.dataset.name)} has {count}, from 0 on")
+
+
 def surfaces_of(group: Group, *, around: int | None, points: int, seed: int, device: torch.device) -> dict[str, Any]:
     """D(x') around one image, pixel-wise and spatially, for each run; as far as attacks on this data set go."""
     labels = group.dataset.test_labels
     place = easiest(group) if around is None else around
-    if not 0 <= place < len(labels):
-        raise ValueError(f"there is no test image {place}: {group.dataset.name} has {len(labels)}, from 0 on")
     budget = usual_budget(group.dataset.name)
     reach = {"pixel": (budget.eps, budget.eps), "spatial": (budget.rotation, budget.translation)}
     image, label = as_float(group.dataset.test_images[place]), int(labels[place])

@@ -17,11 +17,13 @@ from ..files import explained, write_whole
 from ..runtime import pick_device, threads
 from ..solvers import require_count
 from .evaluated import Group, read_groups
-from .landscapes import surfaces_of
+from .landscapes import require_image, surfaces_of
 from .markup import script_data, text
 from .pictures import MOST_BYTES, draw_pictures
 from .sections import HEADINGS, Chapter, chapter_markup, page_command
 
+ENDINGS = (".html", ".htm")
+"""how the name of a page ends, so that a browser opens it"""
 SMALL = 100_000
 """parameters below which a network is run in one thread"""
 SCRIPTS = ("page.js", "charts.js", "gallery.js", "classes.js", "surfaces.js")
@@ -82,6 +84,8 @@ def write_page(
     for name in attacks or ():
         if name not in known:
             raise ValueError(f"no report holds an attack {name!r}, they hold {', '.join(sorted(known))}: name some")
+    for group in groups if asked.surfaces else ():
+        require_image(group, asked.around)
     with threads(threads_for(groups)):
         chapters = [chapter_of(group, asked, attacks, where, MOST_BYTES // len(groups), watcher) for group in groups]
     write_whole(out, render(chapters, page_command(directories, asked.options(), out)).encode())
@@ -117,6 +121,10 @@ def check_out(out: Path) -> None:
     if out.is_dir():
         raise ValueError(
             f"{out} is a directory, expected the name of a file to write: add one, as {out / 'report.html'}"
+        )
+    if out.suffix.lower() not in ENDINGS:
+        raise ValueError(
+            f"{out} does not end in {' or '.join(ENDINGS)}, but the page is HTML: name it {out.with_suffix('.html')}"
         )
     if not out.parent.is_dir():
         raise ValueError(f"there is no directory {out.parent} to write {out.name} in: make it, or name another --out")

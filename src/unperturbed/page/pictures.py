@@ -13,7 +13,7 @@ from ..attacks import Attack
 from ..defender import defended, precision_for, predicted_classes
 from ..evaluation import AttackWatcher, checked
 from ..inputs import as_float
-from ..printing import printable
+from ..printing import in_shell, printable
 from ..report import AttackResult
 from ..runtime import generator
 from .again import attack_of
@@ -163,7 +163,7 @@ def clean_predictions(run: EvaluatedRun, x: Tensor, places: list[int]) -> Tensor
     if different > max(1, DOUBTFUL * len(places)):
         raise ValueError(
             f"the weights in {printable(run.directory)} are not those of its report.json ({different} of "
-            f"{len(places)} clean predictions differ): run `unperturbed evaluate {printable(run.directory)}`"
+            f"{len(places)} clean predictions differ): run `unperturbed evaluate {in_shell(run.directory)}`"
         )
     return said
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from .. import recipe as recipes
 from ..datasets import Dataset
+from ..printing import in_shell
 from ..trust.card import COUNTED, Card
 from .again import commands
 from .content import Accuracy, Column, Row, training_seconds
@@ -160,9 +161,10 @@ def surface_cell(share: float, least: float) -> str:
 def trust_section(run: EvaluatedRun) -> str:
     """The trust card of a run, or how to make it."""
     if run.card is None:
+        command = f"unperturbed evaluate {in_shell(run.directory)} --trust"
         return (
-            f"<p><strong>{text(run.title)}</strong>: not examined. <code>unperturbed evaluate {text(run.directory)} "
-            "--trust</code> looks for reasons not to believe its numbers.</p>"
+            f"<p><strong>{text(run.title)}</strong>: not examined. <code>{text(command)}</code> looks for reasons "
+            "not to believe its numbers.</p>"
         )
     return card_table(run.title, run.card)
 

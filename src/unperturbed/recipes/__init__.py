@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from ..printing import quoted
 from ..recipe import Recipe, nearest
 from . import cifar10, digits, mnist
 from .budgets import Budget
@@ -13,8 +14,10 @@ RECIPES: Mapping[str, Recipe] = {
 
 def named(name: str) -> Recipe:
     """The recipe of that name."""
+    if name not in RECIPES and name.endswith(".json"):
+        raise ValueError(f"{quoted(name)} is a file and no recipe's name: read it by `unperturbed train --from FILE`")
     if name not in RECIPES:
-        raise ValueError(f"there is no recipe {name!r}{nearest(name, RECIPES)} (`unperturbed list` names all)")
+        raise ValueError(f"there is no recipe {quoted(name)}{nearest(name, RECIPES)} (`unperturbed list` names all)")
     return RECIPES[name]
 
 

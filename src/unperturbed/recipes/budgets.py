@@ -18,9 +18,9 @@ from ..attacks import (
     pgd,
     random,
 )
-from ..neighborhoods import Linf, Spatial
+from ..neighborhoods import Linf, Spatial, require_radius
 from ..recipe import nearest
-from ..solvers import PGD, Grid
+from ..solvers import PGD, Grid, require_count, require_positive
 
 Stated = Searched | DDN | JSMA | CarliniWagnerL2 | Pointwise | AutoAttack
 """an attack that states its budget"""
@@ -83,6 +83,17 @@ class Budget:
     fraction: float = 1.0
     """the paper's perturbation fraction: eps, step, rotation, translation and L2 cap are multiplied by it"""
 
+    def __post_init__(self) -> None:
+        for name in ("rotation", "translation", "l2", "fraction"):
+            require_radius(f"--budget.{name}", getattr(self, name))
+        if not 0 <= self.eps <= 1:
+            raise ValueError(
+                f"--budget.eps must lie between 0 and 1, the scale of pixels, got {self.eps}: write 8 of 255 as 8/255"
+            )
+        require_positive("--budget.step-size", self.step_size)
+        require_count("--budget.steps", self.steps)
+        require_count("--budget.pixels", self.pixels)
+
     def attacks(self) -> Mapping[str, Stated]:
         """Every attack by its name."""
         eps, step_size, l2 = (max(self.fraction * size, NOTHING) for size in (self.eps, self.step_size, self.l2))
@@ -119,7 +130,7 @@ def chosen(attacks: Mapping[str, Stated], names: str) -> Mapping[str, Stated]:
     for word in (word.strip().lower() for word in names.split(",")):
         for name in attacks if word == "all" else SETS.get(word, (word,)):
             if name not in attacks:
-                known = [*attacks, *SETS]
+                known = [*attacks, *SETS, "all"]
                 raise ValueError(f"there is no attack {name!r}{nearest(name, known)} (there are {', '.join(known)})")
             picked[name] = attacks[name]
     return picked

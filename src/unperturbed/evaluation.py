@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from .attacks import Attack, Bounded, MinimumNorm
 from .defender import Defender, defended, precision_for, predicted_classes
-from .engine import Engine, Precision
+from .engine import Engine, Precision, layout_kept
 from .inputs import as_float, check_images, check_labels, output_classes
 from .objectives import frozen
 from .processes import own_device, present
@@ -69,7 +69,7 @@ def evaluate(
     classes = output_classes(f, as_float(images[:2]).to(where))
     check_labels(labels, len(images), classes)
     defenders: dict[Precision, Defender] = {}
-    with frozen(f), Engine().arithmetic():
+    with frozen(f), layout_kept(f), Engine().arithmetic():
         report = Report(
             labels=labels.cpu().long(),
             clean=predictions(f, images, batch, where),

@@ -258,7 +258,9 @@ def frozen(f: nn.Module) -> abc.Generator[None]:
     modes = [(module, module.training) for module in f.modules()]
     flags = [(parameter, parameter.requires_grad) for parameter in f.parameters()]
     try:
-        f.eval().requires_grad_(False)
+        f.eval()
+        for parameter, _ in flags:  # TorchScript refuses to do that for a whole module.
+            parameter.requires_grad_(False)
         yield
     finally:
         for module, mode in modes:

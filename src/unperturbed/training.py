@@ -16,7 +16,7 @@ from . import recipe as recipes
 from .averaging import Average
 from .data import Data
 from .datasets import Dataset, load
-from .engine import Engine, Precision
+from .engine import Engine, Precision, layout_kept
 from .images import Images, parts
 from .objectives import SRT, Objective
 from .processes import own_device
@@ -56,28 +56,29 @@ def fit(
     """
     x, y = labeled
     nothing = x[:0]
-    trainer = Trainer(
-        f=model,
-        images=Images(
-            labeled=x,
-            labels=y,
-            unlabeled=nothing if unlabeled is None else unlabeled,
-            validation=nothing,
-            validation_labels=y[:0],
-        ),
-        objective=objective or SRT(),
-        steps=steps,
-        batch=batch,
-        optimizer=optimizer or SGD(rate=Cyclic(peak=0.05)),
-        ramp=ramp or Ramp(over=0.5),
-        augmentation=Data(crop=crop, flip=flip),
-        averaging=averaging or Average(),
-        precision=precision,
-        microbatch=microbatch,
-        seed=seed,
-        device=pick_device(device),
-    )
-    trainer.run(watcher=watcher)
+    with layout_kept(model):
+        trainer = Trainer(
+            f=model,
+            images=Images(
+                labeled=x,
+                labels=y,
+                unlabeled=nothing if unlabeled is None else unlabeled,
+                validation=nothing,
+                validation_labels=y[:0],
+            ),
+            objective=objective or SRT(),
+            steps=steps,
+            batch=batch,
+            optimizer=optimizer or SGD(rate=Cyclic(peak=0.05)),
+            ramp=ramp or Ramp(over=0.5),
+            augmentation=Data(crop=crop, flip=flip),
+            averaging=averaging or Average(),
+            precision=precision,
+            microbatch=microbatch,
+            seed=seed,
+            device=pick_device(device),
+        )
+        trainer.run(watcher=watcher)
     return model
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, fx, nn
 from torch.nn.utils import skip_init
 
 from .convolutions import CONVOLUTION, narrow
+from .layouts import PLAIN, Layout, lay_out
 
 Layer = TypeVar("Layer", bound=nn.Module)
 AGREEMENT = 1e-4
@@ -61,15 +62,15 @@ class Constant:
             mine.copy_(its)
 
 
-def constant(
-    f: nn.Module, images: Tensor, dtype: torch.dtype, layout: torch.memory_format = torch.channels_last
-) -> Constant | None:
+def constant(f: nn.Module, images: Tensor, dtype: torch.dtype, layout: Layout = PLAIN) -> Constant | None:
     """The copy of f, its convolutions and dense layers of that type; none where f cannot be rewritten."""
+    if hooked(f):
+        return None
     modes = [(module, module.training) for module in f.modules()]
     try:
         f.eval()
         module, merged = rewritten(f, for_tensor_cores=dtype == torch.bfloat16)
-        faithful = agree(linked(module, merged, f), f, images)
+        faithful = agree(linked(module, merged, f), f, images, layout)
     except Exception:  # Tracing runs a stranger's code on stand-ins for tensors, which fails in all ways there are.
         return None
     finally:
@@ -80,7 +81,7 @@ def constant(
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             layer.to(dtype)
-    lay_out(module, layout)
+    lay_out(module, layout.format)
     return linked(module, merged, f)
 
 
@@ -89,7 +90,7 @@ def rewritten(f: nn.Module, *, for_tensor_cores: bool) -> tuple[fx.GraphModule, 
 
     For tensor cores they also do that of sums and ReLUs, and have channels in full eights.
     """
-    module = deepcopy(fx.symbolic_trace(f)).requires_grad_(False)
+    module = deepcopy(traced(f)).requires_grad_(False)
     calls = Counter(node.target for node in module.graph.nodes if node.op == "call_module")
     merged: list[Merged] = []
     for node in list(module.graph.nodes):
@@ -119,6 +120,26 @@ def rewritten(f: nn.Module, *, for_tensor_cores: bool) -> tuple[fx.GraphModule, 
     module.delete_all_unused_submodules()
     module.recompile()
     return module, tuple(merged)
+
+
+def traced(f: nn.Module) -> fx.GraphModule:
+    """F as a graph; constants that its forward pass makes, which tracing leaves with f, are taken away from it."""
+    known = {*vars(f)}
+    try:
+        return fx.symbolic_trace(f)
+    finally:
+        for name in {*vars(f)} - known:
+            delattr(f, name)
+
+
+def hooked(f: nn.Module) -> bool:
+    """Whether a hook of a stranger hangs on f: it may do anything, and a copy would not always call it."""
+    return any(
+        not type(hook).__module__.startswith("torch.")
+        for module in f.modules()
+        for kind in ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+        for hook in getattr(module, kind, {}).values()
+    )
 
 
 def plain(convolution: nn.Conv2d) -> bool:
@@ -171,17 +192,10 @@ def padded(x: Tensor, extra: int) -> Tensor:
     return F.pad(x, (0, 0, 0, 0, 0, extra)).contiguous(memory_format=torch.channels_last)
 
 
-def lay_out(network: nn.Module, layout: torch.memory_format) -> None:
-    """Lay the weights of convolutions out in memory as their images are."""
-    for weight in network.parameters():
-        if weight.dim() == 4:
-            weight.data = weight.data.contiguous(memory_format=layout)
-
-
 def called(f: nn.Module, node: fx.Node, kind: type[Layer]) -> Layer | None:
-    """The module of just that kind which a node calls; a class derived from it may do anything."""
+    """The module of just that kind which a node calls; a class derived from it, or a forward put in, may do all."""
     module = f.get_submodule(str(node.target)) if node.op == "call_module" else None
-    return cast(Layer, module) if type(module) is kind else None
+    return cast(Layer, module) if type(module) is kind and "forward" not in vars(module) else None
 
 
 def widened(convolution: nn.Conv2d, extra: int, *, bias: bool) -> nn.Conv2d:
@@ -207,11 +221,11 @@ def linked(module: nn.Module, merged: tuple[Merged, ...], f: nn.Module) -> Const
 
 
 @torch.no_grad()
-def agree(copy: Constant, f: nn.Module, images: Tensor) -> bool:
+def agree(copy: Constant, f: nn.Module, images: Tensor, layout: Layout) -> bool:
     """Whether the copy answers these images as f does."""
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         copy.refresh()
-        ours, its = copy.module(images), f(images)
+        ours, its = layout(copy.module, images), f(images)
     return ours.shape == its.shape and bool(
         ((ours - its).abs().max() <= AGREEMENT * its.abs().max().clamp_min(1e-3)).item()
     )

@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor
 
 from ..losses import Loss, slope_of
-from ..neighborhoods import L2, Climber, Linf, Neighborhood, require_radius
+from ..neighborhoods import L2, Climber, Linf, Neighborhood, long_step, require_radius
 from .definition import greater, require_count, require_positive
 
 Start = Literal["identity", "normal", "uniform"]
@@ -21,7 +21,7 @@ class PGD:
     steps: int = 10
     """K, the number of steps"""
     step_size: float = 2 / 255
-    """alpha: in pixel values for Linf, L2 and L1, in units of the radius for Spatial, its kin and Composed"""
+    """alpha: in pixel values for Linf, L2, L1 and L0, in units of the radius for Spatial, its kin and Composed"""
     start: Start = "normal"
     """at x, at x plus Gaussian noise, or uniformly in the neighborhood"""
     noise: float = 0.001
@@ -150,13 +150,6 @@ def climbed(around: Neighborhood, x: Tensor, theta: Tensor, gradient: Tensor, le
     if isinstance(around, Climber):
         return around.climbed(x, theta, gradient, length)
     return around.project(x, theta + length * around.direction(gradient))
-
-
-def long_step(around: Neighborhood, x: Tensor, gradient: Tensor, length: float) -> Tensor:
-    """The steepest step of that length, in units of the radius."""
-    direction = around.direction(gradient)
-    reach = around.distance(x, direction).clamp_min(1e-12)
-    return (length / reach).view(-1, *[1] * (direction.dim() - 1)) * direction
 
 
 def start_of(around: Neighborhood, x: Tensor, start: Start, noise: float, rng: Generator) -> Tensor:

@@ -90,15 +90,16 @@ def rewritten(f: nn.Module, *, for_tensor_cores: bool) -> tuple[fx.GraphModule, 
 
     For tensor cores they also do that of sums and ReLUs, and have channels in full eights.
     """
-    module = deepcopy(traced(f)).requires_grad_(False)
+    whole = Whole(f)
+    module = deepcopy(fx.GraphModule(whole, Inside().trace(whole))).requires_grad_(False)
     calls = Counter(node.target for node in module.graph.nodes if node.op == "call_module")
     merged: list[Merged] = []
     for node in list(module.graph.nodes):
-        convolution = called(f, node, nn.Conv2d)
+        convolution = called(whole, node, nn.Conv2d)
         if convolution is None or calls[node.target] > 1 or not plain(convolution):
             continue
         behind = next(iter(node.users)) if len(node.users) == 1 else node
-        norm = called(f, behind, nn.BatchNorm2d) or called(f, behind, nn.SyncBatchNorm)
+        norm = called(whole, behind, nn.BatchNorm2d) or called(whole, behind, nn.SyncBatchNorm)
         if norm is not None and (norm.running_var is None or calls[behind.target] > 1):
             norm = None
         ours = for_tensor_cores and narrow(convolution.weight)
@@ -122,14 +123,26 @@ def rewritten(f: nn.Module, *, for_tensor_cores: bool) -> tuple[fx.GraphModule, 
     return module, tuple(merged)
 
 
-def traced(f: nn.Module) -> fx.GraphModule:
-    """F as a graph; constants that its forward pass makes, which tracing leaves with f, are taken away from it."""
-    known = {*vars(f)}
-    try:
-        return fx.symbolic_trace(f)
-    finally:
-        for name in {*vars(f)} - known:
-            delattr(f, name)
+class Whole(nn.Module):
+    """F as its callers see it: one argument, all others as f has them by default.
+
+    Tracing leaves constants that a forward pass makes with the module it begins at, which is this one and not f.
+    """
+
+    def __init__(self, f: nn.Module) -> None:
+        super().__init__()
+        self.f = f
+        self.training = f.training
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.f(x)
+
+
+class Inside(fx.Tracer):
+    """Looks into the whole of f, also where f is of a kind that is a single operation as a part of others."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return m is not cast(Whole, self.root).f and super().is_leaf_module(m, module_qualified_name)
 
 
 def hooked(f: nn.Module) -> bool:
@@ -209,13 +222,16 @@ def widened(convolution: nn.Conv2d, extra: int, *, bias: bool) -> nn.Conv2d:
     return cast(nn.Conv2d, copy.to(convolution.weight).eval().requires_grad_(False))
 
 
-def linked(module: nn.Module, merged: tuple[Merged, ...], f: nn.Module) -> Constant:
+def linked(module: fx.GraphModule, merged: tuple[Merged, ...], f: nn.Module) -> Constant:
     """The copy with its tensors tied to those of f."""
     apart = {id(tensor) for pair in merged for tensor in pair.copy.parameters()}
     mine, its = (
         {**dict(part.named_parameters(remove_duplicate=False)), **dict(part.named_buffers(remove_duplicate=False))}
-        for part in (module, f)
+        for part in (module, Whole(f))
     )
+    fetched = {node.target for node in module.graph.nodes if node.op == "get_attr"}
+    if not fetched <= mine.keys():
+        raise ValueError("what f fetches and is no tensor, as the insides of TorchScript, cannot follow its weights")
     others = tuple((tensor, its[name].detach()) for name, tensor in mine.items() if id(tensor) not in apart)
     return Constant(module, merged, others)
 
@@ -225,7 +241,8 @@ def agree(copy: Constant, f: nn.Module, images: Tensor, layout: Layout) -> bool:
     """Whether the copy answers these images as f does."""
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         copy.refresh()
-        ours, its = layout(copy.module, images), f(images)
+        # A graph that is called in the usual way prints what goes wrong in it.
+        ours, its = layout(copy.module.forward, images), f(images)
     return ours.shape == its.shape and bool(
         ((ours - its).abs().max() <= AGREEMENT * its.abs().max().clamp_min(1e-3)).item()
     )

@@ -198,3 +198,149 @@ def test_a_forward_pass_that_was_put_in_place_of_a_layers_own_is_not_merged_away
     layer.forward = lambda image: own(image).clamp(max=limit[0])
     copy = constant(f, x[:2], torch.float32)
     assert copy is None or not copy.merged
+
+
+class PartlyScripted(nn.Module):
+    """A part of it is TorchScript, whose weights a graph does not see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rest = torch.jit.script(flat())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rest(2 * x - 1)
+
+
+class Optional(nn.Module):
+    """It takes more than images, if that is wanted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rest = flat()
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, *, scale: float = 1.0) -> Tensor:
+        return scale * self.rest(x if mask is None else mask * x)
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:Lazy modules:UserWarning")
+@pytest.mark.parametrize("make", [*MODELS, PartlyScripted, Optional])
+def test_what_an_adversary_sees_goes_along_with_the_weights(make):
+    x, f = pictures(), fresh(make).eval()
+    f(x)
+    fast = Accelerated(f, Engine(folded=True), x[:2], say=pytest.fail)
+    rng = torch.Generator().manual_seed(1)
+    for weight in f.parameters():
+        weight.add_(0.3 * torch.empty_like(weight).normal_(generator=rng))
+    with frozen(fast):
+        assert torch.allclose(fast(x), f(x), atol=1e-4)
+
+
+def test_a_model_with_arguments_beside_its_images_is_folded_and_trying_it_prints_nothing(capfd):
+    copy = constant(fresh(Optional), pictures(2), torch.float32)
+    assert copy is not None and len(copy.merged) == 1
+    assert constant(fresh(ViewingImages), pictures(2).flip(0)[:, :, ::2], torch.float32) is None
+    assert capfd.readouterr() == ("", "")
+
+
+class Changing(nn.Module):
+    """It works on its images in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rest = flat()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x -= 0.5
+        return self.rest(x)
+
+
+def test_a_model_that_changes_its_images_is_refused_before_it_does_harm():
+    x, y = pictures(), labels()
+    for use in (lambda f: up.fit(f, labeled=(x, y), steps=1), lambda f: up.evaluate(f, x, y, ATTACKS)):
+        with pytest.raises(ValueError, match="must leave its images as they are"):
+            use(Changing())
+    assert torch.equal(x, pictures())
+
+
+class Remembering(nn.Module):
+    """It stores more than tensors, and not all of its tensors."""
+
+    def __init__(self, shift: float) -> None:
+        super().__init__()
+        self.rest, self.motto = flat(), {"less": "more"}
+        self.register_buffer("shift", torch.tensor(shift), persistent=False)
+
+    def get_extra_state(self) -> dict[str, str]:
+        return self.motto
+
+    def set_extra_state(self, state: dict[str, str]) -> None:
+        self.motto = state
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rest(x - self.shift)
+
+
+def test_models_of_different_buffers_are_different_though_they_store_the_same():
+    x, y = pictures(), labels()
+    subjects = {up.evaluate(fresh(lambda shift=shift: Remembering(shift)), x, y, {}).subject for shift in (0.0, 0.5)}
+    assert len(subjects) == 2
+
+
+class Undecided(nn.Module):
+    """It has no answer to bright images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rest = flat()
+
+    def forward(self, x: Tensor) -> Tensor:
+        bright = x.mean((1, 2, 3)) > 0.9
+        return self.rest(x).masked_fill(bright.unsqueeze(1), torch.nan)
+
+
+def test_an_image_without_an_answer_is_no_image_that_withstands():
+    x = pictures()
+    x[7] = 1
+    with pytest.raises(ValueError, match="answers some of these images with NaN"):
+        up.evaluate(Undecided(), x, labels(), ATTACKS)
+
+
+def nothing(f: nn.Module, x: Tensor, y: Tensor, rng: torch.Generator) -> None:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("use", "words"),
+    [
+        (lambda f, x, y: up.evaluate(lambda z: f(z), x, y, {}), "must be a torch.nn.Module, got a function"),
+        (lambda f, x, y: up.fit(lambda z: f(z), labeled=(x, y)), "must be a torch.nn.Module, got a function"),
+        (lambda f, x, y: up.evaluate(f, x.numpy(), y, {}), "images must be a tensor, got a ndarray"),
+        (lambda f, x, y: up.evaluate(f, x, y.tolist(), {}), "labels must be a tensor, got a list"),
+        (lambda f, x, y: up.fit(f, labeled=(x.numpy(), y)), "images must be a tensor, got a ndarray"),
+        (lambda f, x, y: up.fit(f.requires_grad_(False), labeled=(x, y)), "no weight that training may change"),
+        (lambda f, x, y: up.evaluate(f, x, y, {"none": nothing}), "what an attack returns must be a tensor"),
+        (
+            lambda f, x, y: up.evaluate(f, x, y, {"mean": up.attacks.pgd(loss=F.cross_entropy)}),
+            "one value for each of the 20 images, got the shape ()",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_a_sentence(use, words):
+    with pytest.raises(ValueError) as refusal:
+        use(fresh(flat), pictures(), labels())
+    assert words in str(refusal.value)
+
+
+def test_a_search_within_inference_mode_says_what_to_do():
+    f = fresh(flat).eval()
+    with torch.inference_mode(), pytest.raises(ValueError, match=r"use torch\.no_grad"):
+        up.evaluate(f, pictures(), labels(), {"pgd": up.attacks.pgd(steps=1)})
+
+
+def test_fit_takes_batches_of_all_images_where_there_are_few():
+    f = fresh(flat)
+    up.fit(f, labeled=(pictures(), labels()), objective=up.Standard(), steps=1)
+    with pytest.raises(ValueError, match="batch of 21 is larger"):
+        up.fit(f, labeled=(pictures(), labels()), steps=1, batch=21)

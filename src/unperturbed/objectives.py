@@ -19,7 +19,10 @@ from .solvers import PGD, Solver, WorstOfK, require_count
 
 
 class Batch(NamedTuple):
-    """A draw of D_L with its labels, (x, y), and a draw of D_U, u, which may be empty."""
+    """A draw of D_L with its labels, (x, y), and a draw of D_U, u: without one, `x[:0]`.
+
+    Images are float in [0, 1], labels int64.
+    """
 
     x: Tensor
     y: Tensor

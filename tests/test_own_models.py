@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import unperturbed as up
+from unperturbed.averaging import estimate_batchnorm
 from unperturbed.engine import Accelerated, Engine, layout_kept
 from unperturbed.engine.constant import constant
 from unperturbed.engine.layouts import PLAIN, layout_for
@@ -117,13 +118,15 @@ def fresh(make: Callable[[], nn.Module]) -> nn.Module:
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:Lazy modules:UserWarning")
 @pytest.mark.parametrize("make", MODELS)
-def test_fit_and_evaluate_take_a_model_as_it_is_and_leave_it_as_it_was(make):
+@pytest.mark.parametrize("averaging", [None, up.Average(decay=0.9, batchnorm="estimated")], ids=["last", "average"])
+def test_fit_and_evaluate_take_a_model_as_it_is_and_leave_it_as_it_was(make, averaging):
     x, y, f = pictures(), labels(), fresh(make)
     attributes = {*vars(f)}
     with torch.no_grad():
         f.eval()(x[:2])
     strides = [weight.stride() for weight in f.parameters()]
-    assert up.fit(f, labeled=(x, y), unlabeled=x, objective=up.SRT(solver=SOLVER), steps=2, batch=16) is f
+    settings = {"objective": up.SRT(solver=SOLVER), "steps": 2, "batch": 16, "averaging": averaging}
+    assert up.fit(f, labeled=(x, y), unlabeled=x, **settings) is f
     report = up.evaluate(f, x, y, ATTACKS, batch=8)
     assert [attack.rejected for attack in report.attacks] == [0] * len(ATTACKS)
     assert {*vars(f)} == attributes
@@ -344,3 +347,19 @@ def test_fit_takes_batches_of_all_images_where_there_are_few():
     up.fit(f, labeled=(pictures(), labels()), objective=up.Standard(), steps=1)
     with pytest.raises(ValueError, match="batch of 21 is larger"):
         up.fit(f, labeled=(pictures(), labels()), steps=1, batch=21)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.parametrize("make", [scripted, Viewing, parallel])
+def test_trust_examines_a_model_as_it_is(make):
+    x, f = pictures(), fresh(make).eval()
+    with torch.no_grad():
+        y = f(x).argmax(1)
+    assert len(up.trust(f, x, y, seconds=1.0).findings) == 16
+
+
+def test_the_statistics_of_synchronized_norms_are_estimated_too():
+    f, x = nn.SyncBatchNorm(3), pictures()
+    estimate_batchnorm(f, [x[:10], x[10:]])
+    assert f.running_mean is not None
+    torch.testing.assert_close(f.running_mean, x.mean((0, 2, 3)))

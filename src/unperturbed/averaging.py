@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-BATCHNORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+BATCHNORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,10 @@ class AveragedModel:
     """A copy of a model whose parameters follow at a distance; its buffers are never averaged but copied."""
 
     def __init__(self, f: nn.Module, decay: float) -> None:
-        self.module = deepcopy(f).eval().requires_grad_(False)
+        with torch.no_grad():  # The copies of TorchScript are results of operations, else.
+            self.module = deepcopy(f).eval()
+        for weight in self.module.parameters():
+            weight.requires_grad_(False)
         self.decay = decay
 
     def share(self, step: int) -> float:

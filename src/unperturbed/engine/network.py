@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..averaging import BATCHNORMS
 from ..losses import PerImageLoss
 from .arithmetic import Engine
 from .constant import Constant, constant, hooked
@@ -117,8 +118,7 @@ class Accelerated(nn.Module):
 
 def answers_each_image_by_itself(f: nn.Module) -> bool:
     """Whether f in evaluation mode treats images apart: a BatchNorm without running statistics does not."""
-    norms = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-    return all(module.running_mean is not None for module in f.modules() if isinstance(module, norms))
+    return all(module.running_mean is not None for module in f.modules() if isinstance(module, BATCHNORMS))
 
 
 def through(network: nn.Module, layout: Layout, *, trained: bool = False) -> Callable[..., Tensor]:

@@ -15,7 +15,7 @@ from torch import Generator, Tensor, nn
 
 from .losses import Against, cross_entropy, kl
 from .neighborhoods import require_radius
-from .solvers import PGD, Solver, WorstOfK, require_count
+from .solvers import PGD, Solver, WorstOfK, require_choice, require_count
 
 
 class Batch(NamedTuple):
@@ -96,6 +96,9 @@ class SRT:
 
     def __post_init__(self) -> None:
         require_radius("SRT.weight", self.weight)
+        require_choice("SRT.forward", self.forward, "separate", "together")
+        require_choice("SRT.mean", self.mean, "terms", "images")
+        require_choice("SRT.targets", self.targets, "hard", "soft")
 
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
         pool = torch.cat([batch.x, batch.u])
@@ -148,6 +151,7 @@ class KLR:
 
     def __post_init__(self) -> None:
         require_radius("KLR.weight", self.weight)
+        require_choice("KLR.labels_on", self.labels_on, "mixed", "clean")
 
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
         with frozen(f):
@@ -175,6 +179,7 @@ class UAT:
 
     def __post_init__(self) -> None:
         require_radius("UAT.weight", self.weight)
+        require_choice("UAT.form", self.form, "OT", "++")
 
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
         pool = torch.cat([batch.x, batch.u])

@@ -1,5 +1,6 @@
 """Models that others bring: `fit`, `evaluate` and the engine take them as they are and leave them as they were."""
 
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -363,3 +364,24 @@ def test_the_statistics_of_synchronized_norms_are_estimated_too():
     estimate_batchnorm(f, [x[:10], x[10:]])
     assert f.running_mean is not None
     torch.testing.assert_close(f.running_mean, x.mean((0, 2, 3)))
+
+
+def test_fit_warns_where_nobody_watches():
+    x, f = pictures(), fresh(flat)
+    settings = {"labeled": (x, labels()), "objective": up.SRT(solver=SOLVER, weight=50.0), "steps": 5}
+    with pytest.warns(UserWarning, match="of C.x., as happens when the robust term outweighs the labels"):
+        up.fit(f, **settings)
+    heard: list[str] = []
+
+    class Watcher:
+        def stepped(self, step: int, steps: int) -> None: ...
+
+        def logged(self, record: dict[str, float]) -> None: ...
+
+        def warned(self, sentence: str) -> None:
+            heard.append(sentence)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        up.fit(fresh(flat), **settings, watcher=Watcher())
+    assert len(heard) == 1

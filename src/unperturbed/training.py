@@ -21,6 +21,7 @@ from .images import Images, parts
 from .inputs import check_model
 from .objectives import SRT, Objective
 from .processes import own_device
+from .progress import Warnings
 from .recipe import SGD, Recipe
 from .runs import RunDirectory
 from .runtime import derived_seed, pick_device
@@ -57,6 +58,7 @@ def fit(
     Images are (N, C, H, W), uint8 or float in [0, 1], and the model returns logits for such floats. By default
     SRT with PGD on batches of 128, or of all images where there are fewer, a triangular rate with peak 0.05, and the
     robust term ramped over the first half of the run. Steps are taken after `model.train()`.
+    What looks wrong, as a C(x) that becomes constant, is a warning, unless a watcher is told.
     """
     check_model(model)
     x, y = labeled
@@ -84,7 +86,7 @@ def fit(
             seed=seed,
             device=pick_device(device),
         )
-        trainer.run(watcher=watcher)
+        trainer.run(watcher=watcher or Warnings())
     return model
 
 

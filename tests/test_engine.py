@@ -812,7 +812,7 @@ def test_a_fused_objective_has_the_same_terms_gradients_and_draws(name, compiled
     for plain, quick in zip(*found, strict=True):
         torch.testing.assert_close(quick, plain, rtol=1e-6, atol=1e-7)
     assert found[0][0].item() > 0
-    assert {"transform", "project", "direction", "step"} <= {function.__name__ for function in compiled}
+    assert {"transform", "project", "stride", "step"} <= {function.__name__ for function in compiled}
 
 
 @pytest.mark.parametrize("accelerate", [False, True], ids=["a plain network", "a network that moves"])

@@ -31,7 +31,7 @@ def network():
 
 
 def test_each_example_is_short():
-    assert len(BLOCKS) == 3
+    assert len(BLOCKS) == 5
     for block in BLOCKS:
         assert sum(bool(line.strip()) for line in block.splitlines()) <= 32
 
@@ -47,6 +47,27 @@ def test_the_neighborhood_works_in_solvers_objectives_and_attacks(rng):
         up.fit(network(), labeled=(X, Y), unlabeled=U, objective=up.SRT(solver=solver), steps=2, batch=30)
     report = up.evaluate(network(), X, Y, {"brightness": up.attacks.random(around)})
     assert report["brightness"].rejected == 0
+
+
+def test_the_solver_and_the_loss_train_and_attack(rng):
+    names = shown()
+    solver, loss = names["Corners"](around=up.Linf(eps=0.1)), names["below_average"]
+    assert isinstance(solver, up.Solver)
+    up.fit(network(), labeled=(X, Y), unlabeled=U, objective=up.TRADES(solver=solver), steps=2, batch=30)
+    f, about = network(), {"loss": loss, "within": up.Linf(eps=0.1), "budget": "5 corners"}
+    attacks = {"both": up.attacks.Searched(solver=solver, **about), "pgd": up.attacks.pgd(loss=loss)}
+    assert [result.rejected for result in up.evaluate(f, X, Y, attacks).attacks] == [0, 0]
+    against = up.Against(loss, f, f(X).argmax(1))
+    assert (against(solver(against, X, rng)) >= against(X)).all()
+
+
+def test_the_loop_trains_with_every_objective(rng):
+    trained = shown()["trained"]
+    batches = [(X[:30], Y[:30], U[:30]), (X[30:], Y[30:], U[30:]), (X, Y, X[:0]), (X, Y, U)]
+    for objective in (up.SRT(), up.TRADES(), up.UAT(), up.AT(), up.KLR(), up.Standard()):
+        f = trained(network(), batches, objective, rng)
+        assert not f.training
+        assert all((ours != its).any() for ours, its in zip(f.parameters(), network().parameters(), strict=True))
 
 
 def test_the_objective_adds_its_entropy(rng):

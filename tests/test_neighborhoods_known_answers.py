@@ -1,6 +1,6 @@
 """What the neighborhoods beyond the paper's do, where the answer is known; and that each of them trains."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import log, pi, sqrt
 
 import pytest
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import unperturbed
 from unperturbed.datasets import load
 from unperturbed.models import DigitsCNN
-from unperturbed.neighborhoods import L1, L2, Affine, Blur, Color, Composed, Linf, Spatial
+from unperturbed.neighborhoods import L0, L1, L2, Affine, Blur, Color, Composed, Linf, Spatial
 from unperturbed.objectives import SRT
 from unperturbed.recipe import Recipe, dumps, loads
 from unperturbed.solvers import FGSM, PGD, Grid, WorstOfK
@@ -301,6 +301,63 @@ def test_each_part_of_a_composed_step_is_as_long_as_its_radius(x, rng):
     lengths = [part.distance(x, own) for part, own in composed.pieces(x, step)]
     torch.testing.assert_close(torch.stack(lengths)[[0, 1, 2, 4]], torch.ones(4, 4, dtype=x.dtype))
     assert (lengths[3] == 0).all()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lit:
+    """Two numbers for each pixel, whatever its channels: one adds light to all of them, one takes some away."""
+
+    most: float
+
+    def identity(self, x):
+        return x.new_zeros(len(x), 2, *x.shape[2:])
+
+    def sample(self, x, rng):
+        return self.identity(x).uniform_(-self.most, self.most, generator=rng)
+
+    def transform(self, x, theta):
+        return x + theta[:, :1] - theta[:, 1:] / 2
+
+    def project(self, x, theta):
+        return theta.clamp(-self.most, self.most)
+
+    def distance(self, x, theta):
+        return theta.abs().flatten(1).amax(1) / self.most
+
+    def direction(self, gradient):
+        return gradient.sign()
+
+    def scaled(self, fraction):
+        return replace(self, most=fraction * self.most)
+
+    def contains(self, x, perturbed):
+        return ((perturbed - x).abs() <= 1.5 * self.most + 1e-4).flatten(1).all(1)
+
+
+@pytest.mark.parametrize("side", [3, 4])
+@pytest.mark.parametrize("solver", [PGD(step_size=0.3, steps=2, start="identity"), FGSM(start="identity")])
+def test_parts_of_a_stranger_have_the_shape_that_they_say(solver, side, rng):
+    """Three channels and two numbers for each pixel: what belongs to whom cannot be told from their sum alone."""
+    x = 0.4 + 0.2 * torch.rand(2, 3, side, side, generator=rng, dtype=torch.float64)
+    own, none = Lit(most=0.1), Linf(eps=0.0)
+    weights = torch.randn(x.shape, generator=rng, dtype=x.dtype)
+    alone, first, last = (
+        replace(solver, around=around)(along(weights), x, rng)
+        for around in (Composed(parts=(own,)), Composed(parts=(own, none)), Composed(parts=(none, own)))
+    )
+    assert (alone - x).abs().max() > 0.05
+    torch.testing.assert_close(first, alone)
+    torch.testing.assert_close(last, alone)
+
+
+def test_a_long_step_in_l0_moves_the_largest_slope_by_its_length_however_many_pixels_have_one(x, rng):
+    weights = torch.full_like(x, 0.5)
+    weights[:, 0, 1, 2] = 1.0
+    around, gray = L0(pixels=1), torch.full_like(x, 0.2)
+    for neighborhood in (around, Composed(parts=(around, Linf(eps=0.0)))):
+        found = FGSM(around=neighborhood, step=0.5, start="identity")(along(weights), gray, rng) - gray
+        torch.testing.assert_close(found[:, 0, 1, 2], torch.full_like(found[:, 0, 1, 2], 0.5))
+        assert around.contains(gray, gray + found).all()
 
 
 def test_a_composed_grid_holds_every_combination_of_its_parts(x):

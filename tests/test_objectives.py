@@ -11,7 +11,7 @@ from reference import objectives as slow
 from reference import solvers as slow_solvers
 from unperturbed.losses import cross_entropy
 from unperturbed.neighborhoods import Linf
-from unperturbed.objectives import AT, SRT, Batch, Objective, Standard, Terms, frozen
+from unperturbed.objectives import AT, KLR, SRT, UAT, Batch, Objective, Standard, Terms, frozen
 from unperturbed.solvers import PGD, WorstOfK
 
 SOLVER = PGD(around=Linf(eps=0.1), steps=4, step_size=0.04, noise=0.01)
@@ -279,3 +279,12 @@ def test_an_error_in_a_solver_is_passed_on_and_leaves_the_classifier_trainable(f
 def test_a_weight_must_be_finite_and_not_negative(weight):
     with pytest.raises(ValueError, match=rf"SRT\.weight must be a finite number of at least 0, got {weight}"):
         SRT(weight=weight)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(SRT, "forward"), (SRT, "mean"), (SRT, "targets"), (KLR, "labels_on"), (UAT, "form")],
+)
+def test_an_objective_refuses_a_word_that_it_does_not_know(kind, name):
+    with pytest.raises(ValueError, match=rf"{kind.__name__}\.{name} must be .* or .*, got 'togther'"):
+        kind(**{name: "togther"})

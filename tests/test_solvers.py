@@ -8,7 +8,7 @@ from torch import nn
 from reference import solvers as slow
 from unperturbed.losses import Against, cross_entropy, margin
 from unperturbed.neighborhoods import L2, Linf, Neighborhood, Spatial
-from unperturbed.solvers import FGSM, PGD, Grid, Sequential, Solver, Strongest, WorstOfK
+from unperturbed.solvers import FGSM, PGD, Grid, MomentumPGD, Sequential, Solver, Strongest, WorstOfK
 
 SMALL_GRID = Grid(points=(5, 3, 3))
 PIXELS = Linf(eps=0.1)
@@ -448,3 +448,15 @@ def test_a_grid_refuses_counts_that_do_not_fit_its_neighborhood(loss, x, rng):
 def test_a_solver_refuses_to_do_nothing(kind, name, value):
     with pytest.raises(ValueError, match=rf"{kind.__name__}\.{name} must be (at least 1|a positive number), got "):
         kind(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "words"),
+    [
+        *((kind, "start", "identity, normal or uniform") for kind in (PGD, MomentumPGD, FGSM)),
+        (PGD, "keep", "last or best"),
+    ],
+)
+def test_a_solver_refuses_a_word_that_it_does_not_know(kind, name, words):
+    with pytest.raises(ValueError, match=rf"{kind.__name__}\.{name} must be {words}, got 'unifrom'"):
+        kind(**{name: "unifrom"})

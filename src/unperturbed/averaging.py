@@ -28,7 +28,10 @@ class AveragedModel:
     """A copy of a model whose parameters follow at a distance; its buffers are copied or its own, never averaged."""
 
     def __init__(self, f: nn.Module, decay: float, *, own_statistics: bool = False) -> None:
-        self.module = deepcopy(f).eval().requires_grad_(False)
+        with torch.no_grad():  # The copies of TorchScript are results of operations, else.
+            self.module = deepcopy(f).eval()
+        for weight in self.module.parameters():
+            weight.requires_grad_(False)
         self.decay = decay
         self.own_statistics = own_statistics
 

@@ -9,6 +9,7 @@ from torch import Generator, Tensor, nn
 
 from .attacks import Attack, AutoAttack, MinimumNorm
 from .engine import Accelerated, Engine, Precision, engine_for
+from .inputs import require_tensor
 from .objectives import frozen
 
 NUMBERS_ON_A_GPU = 8192 * 3 * 32 * 32
@@ -128,6 +129,7 @@ class Defender:
         """The attack on f, which gets copies and a mode of its own: it must not move what it is measured against."""
         with frozen(f), engine.arithmetic():
             found = roomy(attack, x)(f, x.clone(), y.clone(), rng)
+        require_tensor(found, "what an attack returns")
         if found.shape != x.shape:
             raise ValueError(f"an attack must return images of shape {tuple(x.shape)}, got {tuple(found.shape)}")
         return found

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from .attacks import Attack, Bounded, MinimumNorm
-from .defender import Defender, defended, precision_for, predicted_classes
-from .engine import Engine, Precision
-from .inputs import as_float, check_images, check_labels, output_classes
+from .defender import Defender, defended, precision_for
+from .engine import Engine, Precision, layout_kept
+from .inputs import as_float, check_images, check_labels, check_model, output_classes, require
 from .objectives import frozen
 from .processes import own_device, present
 from .report import AttackResult, Report
@@ -66,12 +66,13 @@ def evaluate(
         raise ValueError("no image was given, expected at least one to evaluate on")
     batch = (at_once(images[0].numel()) if where.type == "cuda" else BATCH) if batch is None else batch
     require_count("batch", batch)
+    check_model(f)
     f.to(where)
     check_images(as_float(images))
     classes = output_classes(f, as_float(images[:2]).to(where))
     check_labels(labels, len(images), classes)
     defenders: dict[Precision, Defender] = {}
-    with frozen(f), Engine().arithmetic():
+    with frozen(f), layout_kept(f), Engine().arithmetic():
         report = Report(
             labels=labels.cpu().long(),
             clean=predictions(f, images, batch, where),
@@ -125,14 +126,25 @@ def settings_of(attack: Attack) -> str:
 def fingerprint(f: nn.Module, images: Tensor, labels: Tensor, seed: int, batch: int) -> str:
     """What an attack's answer depends on besides its settings: weights, images, labels, seed and batch, as a hash."""
     digest = hashlib.sha256(repr((seed, batch)).encode())
-    for tensor in (*f.state_dict().values(), images, labels):
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    stored = f.state_dict()
+    unstored = [buffer for name, buffer in f.named_buffers() if name not in stored]
+    for value in (*stored.values(), *unstored, images, labels):
+        if isinstance(value, Tensor):
+            digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        else:
+            digest.update(repr(value).encode())
     return digest.hexdigest()
 
 
+@torch.no_grad()
 def predictions(f: nn.Module, images: Tensor, batch: int, device: torch.device) -> Tensor:
-    """C(x) of every image."""
-    return torch.cat([predicted_classes(f, as_float(part.to(device))).cpu() for part in images.split(batch)])
+    """C(x) of every image; refuses an f that has none, for no attack could change it."""
+    found: list[Tensor] = []
+    for part in images.split(batch):
+        logits = f(as_float(part.to(device)))
+        require(not logits.isnan().any(), "the model answers some of these images with NaN: look for what makes it")
+        found.append(logits.argmax(1).cpu())
+    return torch.cat(found)
 
 
 @dataclass(frozen=True, slots=True)

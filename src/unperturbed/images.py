@@ -8,7 +8,7 @@ from torch import Generator, Tensor, nn
 
 from .data import Data, split
 from .datasets import Dataset
-from .inputs import as_float, check_images, check_labels, output_classes
+from .inputs import as_float, check_images, check_labels, output_classes, require
 from .reservoir import Reservoir, image_files
 
 
@@ -77,6 +77,8 @@ class Images:
                 check_images(as_float(images[:1] if images.dtype == torch.uint8 else images), what)
         classes = output_classes(f, as_float(labeled[:2]))
         check_labels(self.labels, len(labeled), classes)
+        trainable = any(weight.requires_grad for weight in f.parameters())
+        require(trainable, "the model has no weight that training may change: set requires_grad of those that it may")
         absent = (self.labels.bincount(minlength=classes) == 0).nonzero().flatten().tolist()
         if absent:
             raise ValueError(

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 def as_float(images: Tensor) -> Tensor:
     """Images of bytes as float32 in [0, 1]; floating-point ones as they are."""
+    require_tensor(images, "images")
     if images.dtype != torch.uint8 and not images.is_floating_point():
         raise ValueError(f"images must be uint8 or floating point, got {images.dtype}: convert them")
     return images.float() / 255 if images.dtype == torch.uint8 else images
@@ -37,6 +38,7 @@ def check_images(images: Tensor, what: str = "images") -> None:
 
 def check_labels(labels: Tensor, count: int, classes: int, what: str = "labels") -> None:
     """Refuse anything but one class number in [0, classes) for each of `count` images."""
+    require_tensor(labels, what)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise ValueError(f"{what} must be integers, got {labels.dtype}: convert them to int64")
     if labels.ndim != 1 or len(labels) != count:
@@ -63,11 +65,16 @@ def output_classes(f: Callable[[Tensor], object], x: Tensor) -> int:
     try:
         if isinstance(f, nn.Module):
             f.eval()
+        given = x.clone()
         with torch.no_grad():
-            logits = f(x)
+            logits = f(given)
     finally:
         for module, mode in modes:
             module.training = mode
+    kept = bool(torch.equal(given, x))
+    require(
+        kept, "a model must leave its images as they are, this one changes them: write x = x - mean for x -= mean"
+    )
     rule = "a model must return logits of shape (batch, classes)"
     if not isinstance(logits, Tensor):
         raise ValueError(f"{rule}, got a {type(logits).__name__}: return one tensor, the logits alone")
@@ -82,6 +89,20 @@ def output_classes(f: Callable[[Tensor], object], x: Tensor) -> int:
     softmaxed = len(x) > 0 and bool((sum_to_one & (logits >= 0).all(1) & (logits <= 1).all(1)).all())
     require(not softmaxed, f"{rule}, got rows that are already probabilities: return the logits, before the softmax")
     return shape[1]
+
+
+def check_model(f: object) -> None:
+    """Refuse anything but a module, which has modes and weights that can be frozen."""
+    kind = type(f).__name__
+    require(
+        isinstance(f, nn.Module), f"a model must be a torch.nn.Module, got a {kind}: call it in a module's forward"
+    )
+
+
+def require_tensor(values: object, what: str) -> None:
+    """Refuse arrays and lists."""
+    kind = type(values).__name__
+    require(isinstance(values, Tensor), f"{what} must be a tensor, got a {kind}: convert it with torch.as_tensor")
 
 
 def require(condition: bool, sentence: str) -> None:

@@ -29,7 +29,13 @@ class Against:
     target: Tensor
 
     def __call__(self, images: Tensor, rows: Tensor | None = None, /) -> Tensor:
-        return self.loss(self.f(images), self.target if rows is None else self.target[rows])
+        values = self.loss(self.f(images), self.target if rows is None else self.target[rows])
+        if values.shape != images.shape[:1]:
+            raise ValueError(
+                f"a loss must return one value for each of the {len(images)} images, got the shape "
+                f"{tuple(values.shape)}: leave the mean out, as by reduction='none'"
+            )
+        return values
 
 
 def cross_entropy(logits: Tensor, target: Tensor, *, smoothing: float = 0.0) -> Tensor:
@@ -52,6 +58,8 @@ def margin(logits: Tensor, target: Tensor) -> Tensor:
 
 def slope_of(total: Tensor, point: Tensor, *, again: bool = False) -> Tensor:
     """The gradient of a number, or of the sum of several; `again` if another one is taken from the same graph."""
+    if not total.requires_grad and torch.is_inference_mode_enabled():
+        raise ValueError("torch.inference_mode leaves no gradient to search along: use torch.no_grad in its place")
     if not total.requires_grad:
         raise ValueError(
             "the model passes no gradient from its answer to the image, which this search follows: "

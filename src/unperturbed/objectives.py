@@ -15,11 +15,14 @@ from torch import Generator, Tensor, nn
 
 from .losses import Against, cross_entropy, kl
 from .neighborhoods import require_radius
-from .solvers import PGD, Solver, WorstOfK, require_count
+from .solvers import PGD, Solver, WorstOfK, require_choice, require_count
 
 
 class Batch(NamedTuple):
-    """A draw of D_L with its labels, (x, y), and a draw of D_U, u, which may be empty."""
+    """A draw of D_L with its labels, (x, y), and a draw of D_U, u: without one, `x[:0]`.
+
+    Images are float in [0, 1], labels int64.
+    """
 
     x: Tensor
     y: Tensor
@@ -93,6 +96,9 @@ class SRT:
 
     def __post_init__(self) -> None:
         require_radius("SRT.weight", self.weight)
+        require_choice("SRT.forward", self.forward, "separate", "together")
+        require_choice("SRT.mean", self.mean, "terms", "images")
+        require_choice("SRT.targets", self.targets, "hard", "soft")
 
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
         pool = torch.cat([batch.x, batch.u])
@@ -145,6 +151,7 @@ class KLR:
 
     def __post_init__(self) -> None:
         require_radius("KLR.weight", self.weight)
+        require_choice("KLR.labels_on", self.labels_on, "mixed", "clean")
 
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
         with frozen(f):
@@ -172,6 +179,7 @@ class UAT:
 
     def __post_init__(self) -> None:
         require_radius("UAT.weight", self.weight)
+        require_choice("UAT.form", self.form, "OT", "++")
 
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
         pool = torch.cat([batch.x, batch.u])
@@ -258,7 +266,9 @@ def frozen(f: nn.Module) -> abc.Generator[None]:
     modes = [(module, module.training) for module in f.modules()]
     flags = [(parameter, parameter.requires_grad) for parameter in f.parameters()]
     try:
-        f.eval().requires_grad_(False)
+        f.eval()
+        for parameter, _ in flags:  # TorchScript refuses to do that for a whole module.
+            parameter.requires_grad_(False)
         yield
     finally:
         for module, mode in modes:

@@ -2,6 +2,7 @@
 
 import sys
 import time
+import warnings
 from collections import abc
 from contextlib import contextmanager
 
@@ -115,3 +116,17 @@ def watching() -> abc.Generator[Bars | Lines]:
     )
     with Progress(*columns, console=console) as progress:
         yield Bars(progress)
+
+
+class Warnings:
+    """Says nothing of a run but what looks wrong, by warnings of Python."""
+
+    def stepped(self, step: int, steps: int, /) -> None:
+        """Nothing is wrong with a step."""
+
+    def logged(self, record: Record, /) -> None:
+        """Nothing is wrong with a line of the log; a warning comes by itself."""
+
+    def warned(self, sentence: str, /) -> None:
+        """Warn whoever runs this."""
+        warnings.warn(sentence, stacklevel=2)

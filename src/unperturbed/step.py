@@ -215,6 +215,7 @@ class Step:
         """The terms of the objective on all parts; their gradient is left at the parameters.
 
         A part weighs as its labeled images in the first term and as all its images in the second: means of Eq. (9).
+        Means over other images are met as closely as all parts have one composition.
         """
         self.sgd.zero_grad(set_to_none=True)
         ramp, found = self.dials[1].float(), list[Terms]()

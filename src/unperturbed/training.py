@@ -16,10 +16,12 @@ from . import recipe as recipes
 from .averaging import Average
 from .data import Data
 from .datasets import Dataset, load
-from .engine import Engine, Precision
+from .engine import Engine, Precision, layout_kept
 from .images import Images, parts
+from .inputs import check_model
 from .objectives import SRT, Objective
 from .processes import own_device
+from .progress import Warnings
 from .recipe import SGD, Recipe
 from .runs import RunDirectory
 from .runtime import derived_seed, pick_device
@@ -28,6 +30,8 @@ from .stopping import agreed, leave_checkpoints, waiting_for_others
 from .trainer import Trainer, Watcher, run_together
 
 Model = TypeVar("Model", bound=nn.Module)
+BATCH = 128
+"""images of a step of `fit` where nobody says how many"""
 
 
 def fit(
@@ -37,7 +41,7 @@ def fit(
     unlabeled: Tensor | None = None,
     objective: Objective | None = None,
     steps: int = 2_000,
-    batch: int = 128,
+    batch: int | None = None,
     optimizer: SGD | None = None,
     ramp: Ramp | None = None,
     crop: int = 0,
@@ -52,32 +56,37 @@ def fit(
     """Train the model in place and return it in evaluation mode.
 
     Images are (N, C, H, W), uint8 or float in [0, 1], and the model returns logits for such floats. By default
-    SRT with PGD, a triangular rate with peak 0.05, and the robust term ramped over the first half of the run.
+    SRT with PGD on batches of 128, or of all images where there are fewer, a triangular rate with peak 0.05, and the
+    robust term ramped over the first half of the run. Steps are taken after `model.train()`.
+    What looks wrong, as a C(x) that becomes constant, is a warning, unless a watcher is told.
     """
+    check_model(model)
     x, y = labeled
     nothing = x[:0]
-    trainer = Trainer(
-        f=model,
-        images=Images(
-            labeled=x,
-            labels=y,
-            unlabeled=nothing if unlabeled is None else unlabeled,
-            validation=nothing,
-            validation_labels=y[:0],
-        ),
-        objective=objective or SRT(),
-        steps=steps,
-        batch=batch,
-        optimizer=optimizer or SGD(rate=Cyclic(peak=0.05)),
-        ramp=ramp or Ramp(over=0.5),
-        augmentation=Data(crop=crop, flip=flip),
-        averaging=averaging or Average(),
-        precision=precision,
-        microbatch=microbatch,
-        seed=seed,
-        device=pick_device(device),
-    )
-    trainer.run(watcher=watcher)
+    images = len(x) + (0 if unlabeled is None else len(unlabeled))
+    with layout_kept(model):
+        trainer = Trainer(
+            f=model,
+            images=Images(
+                labeled=x,
+                labels=y,
+                unlabeled=nothing if unlabeled is None else unlabeled,
+                validation=nothing,
+                validation_labels=y[:0],
+            ),
+            objective=objective or SRT(),
+            steps=steps,
+            batch=max(1, min(BATCH, images)) if batch is None else batch,
+            optimizer=optimizer or SGD(rate=Cyclic(peak=0.05)),
+            ramp=ramp or Ramp(over=0.5),
+            augmentation=Data(crop=crop, flip=flip),
+            averaging=averaging or Average(),
+            precision=precision,
+            microbatch=microbatch,
+            seed=seed,
+            device=pick_device(device),
+        )
+        trainer.run(watcher=watcher or Warnings())
     return model
 
 

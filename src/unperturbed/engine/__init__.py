@@ -6,7 +6,18 @@ and an `Engine` says which of it a device gets.
 
 from .arithmetic import Engine, Precision, engine_for
 from .fusion import fused
+from .layouts import layout_kept
 from .network import Accelerated, Hastener
 from .recording import Recorded, stateless
 
-__all__ = ["Accelerated", "Engine", "Hastener", "Precision", "Recorded", "engine_for", "fused", "stateless"]
+__all__ = [
+    "Accelerated",
+    "Engine",
+    "Hastener",
+    "Precision",
+    "Recorded",
+    "engine_for",
+    "fused",
+    "layout_kept",
+    "stateless",
+]

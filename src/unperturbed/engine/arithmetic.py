@@ -31,6 +31,10 @@ class Engine:
         """Whether networks are run just as they are."""
         return self == Engine()
 
+    def lowers(self, images: Tensor) -> bool:
+        """Whether images of this type are computed with a lower precision than their own."""
+        return self.precision == "bfloat16" and images.dtype == torch.float32
+
     def cast(self, device: torch.device) -> torch.autocast | nullcontext[None]:
         """While this lasts, convolutions and matrix products compute with this precision."""
         return torch.autocast(device.type, torch.bfloat16) if self.precision == "bfloat16" else nullcontext()

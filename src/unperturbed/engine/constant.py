@@ -12,6 +12,7 @@ from torch import Tensor, fx, nn
 from torch.nn.utils import skip_init
 
 from .convolutions import CONVOLUTION, narrow
+from .layouts import PLAIN, Layout, lay_out
 
 Layer = TypeVar("Layer", bound=nn.Module)
 AGREEMENT = 1e-4
@@ -61,15 +62,15 @@ class Constant:
             mine.copy_(its)
 
 
-def constant(
-    f: nn.Module, images: Tensor, dtype: torch.dtype, layout: torch.memory_format = torch.channels_last
-) -> Constant | None:
+def constant(f: nn.Module, images: Tensor, dtype: torch.dtype, layout: Layout = PLAIN) -> Constant | None:
     """The copy of f, its convolutions and dense layers of that type; none where f cannot be rewritten."""
+    if hooked(f):
+        return None
     modes = [(module, module.training) for module in f.modules()]
     try:
         f.eval()
         module, merged = rewritten(f, for_tensor_cores=dtype == torch.bfloat16)
-        faithful = agree(linked(module, merged, f), f, images)
+        faithful = agree(linked(module, merged, f), f, images, layout)
     except Exception:  # Tracing runs a stranger's code on stand-ins for tensors, which fails in all ways there are.
         return None
     finally:
@@ -80,7 +81,7 @@ def constant(
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             layer.to(dtype)
-    lay_out(module, layout)
+    lay_out(module, layout.format)
     return linked(module, merged, f)
 
 
@@ -89,15 +90,16 @@ def rewritten(f: nn.Module, *, for_tensor_cores: bool) -> tuple[fx.GraphModule, 
 
     For tensor cores they also do that of sums and ReLUs, and have channels in full eights.
     """
-    module = deepcopy(fx.symbolic_trace(f)).requires_grad_(False)
+    whole = Whole(f)
+    module = deepcopy(fx.GraphModule(whole, Inside().trace(whole))).requires_grad_(False)
     calls = Counter(node.target for node in module.graph.nodes if node.op == "call_module")
     merged: list[Merged] = []
     for node in list(module.graph.nodes):
-        convolution = called(f, node, nn.Conv2d)
+        convolution = called(whole, node, nn.Conv2d)
         if convolution is None or calls[node.target] > 1 or not plain(convolution):
             continue
         behind = next(iter(node.users)) if len(node.users) == 1 else node
-        norm = called(f, behind, nn.BatchNorm2d) or called(f, behind, nn.SyncBatchNorm)
+        norm = called(whole, behind, nn.BatchNorm2d) or called(whole, behind, nn.SyncBatchNorm)
         if norm is not None and (norm.running_var is None or calls[behind.target] > 1):
             norm = None
         ours = for_tensor_cores and narrow(convolution.weight)
@@ -119,6 +121,38 @@ def rewritten(f: nn.Module, *, for_tensor_cores: bool) -> tuple[fx.GraphModule, 
     module.delete_all_unused_submodules()
     module.recompile()
     return module, tuple(merged)
+
+
+class Whole(nn.Module):
+    """F as its callers see it: one argument, all others as f has them by default.
+
+    Tracing leaves constants that a forward pass makes with the module it begins at, which is this one and not f.
+    """
+
+    def __init__(self, f: nn.Module) -> None:
+        super().__init__()
+        self.f = f
+        self.training = f.training
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.f(x)
+
+
+class Inside(fx.Tracer):
+    """Looks into the whole of f, also where f is of a kind that is a single operation as a part of others."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return m is not cast(Whole, self.root).f and super().is_leaf_module(m, module_qualified_name)
+
+
+def hooked(f: nn.Module) -> bool:
+    """Whether a hook of a stranger hangs on f: it may do anything, and a copy would not always call it."""
+    return any(
+        not type(hook).__module__.startswith("torch.")
+        for module in f.modules()
+        for kind in ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+        for hook in getattr(module, kind, {}).values()
+    )
 
 
 def plain(convolution: nn.Conv2d) -> bool:
@@ -171,17 +205,10 @@ def padded(x: Tensor, extra: int) -> Tensor:
     return F.pad(x, (0, 0, 0, 0, 0, extra)).contiguous(memory_format=torch.channels_last)
 
 
-def lay_out(network: nn.Module, layout: torch.memory_format) -> None:
-    """Lay the weights of convolutions out in memory as their images are."""
-    for weight in network.parameters():
-        if weight.dim() == 4:
-            weight.data = weight.data.contiguous(memory_format=layout)
-
-
 def called(f: nn.Module, node: fx.Node, kind: type[Layer]) -> Layer | None:
-    """The module of just that kind which a node calls; a class derived from it may do anything."""
+    """The module of just that kind which a node calls; a class derived from it, or a forward put in, may do all."""
     module = f.get_submodule(str(node.target)) if node.op == "call_module" else None
-    return cast(Layer, module) if type(module) is kind else None
+    return cast(Layer, module) if type(module) is kind and "forward" not in vars(module) else None
 
 
 def widened(convolution: nn.Conv2d, extra: int, *, bias: bool) -> nn.Conv2d:
@@ -195,23 +222,27 @@ def widened(convolution: nn.Conv2d, extra: int, *, bias: bool) -> nn.Conv2d:
     return cast(nn.Conv2d, copy.to(convolution.weight).eval().requires_grad_(False))
 
 
-def linked(module: nn.Module, merged: tuple[Merged, ...], f: nn.Module) -> Constant:
+def linked(module: fx.GraphModule, merged: tuple[Merged, ...], f: nn.Module) -> Constant:
     """The copy with its tensors tied to those of f."""
     apart = {id(tensor) for pair in merged for tensor in pair.copy.parameters()}
     mine, its = (
         {**dict(part.named_parameters(remove_duplicate=False)), **dict(part.named_buffers(remove_duplicate=False))}
-        for part in (module, f)
+        for part in (module, Whole(f))
     )
+    fetched = {node.target for node in module.graph.nodes if node.op == "get_attr"}
+    if not fetched <= mine.keys():
+        raise ValueError("what f fetches and is no tensor, as the insides of TorchScript, cannot follow its weights")
     others = tuple((tensor, its[name].detach()) for name, tensor in mine.items() if id(tensor) not in apart)
     return Constant(module, merged, others)
 
 
 @torch.no_grad()
-def agree(copy: Constant, f: nn.Module, images: Tensor) -> bool:
+def agree(copy: Constant, f: nn.Module, images: Tensor, layout: Layout) -> bool:
     """Whether the copy answers these images as f does."""
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         copy.refresh()
-        ours, its = copy.module(images), f(images)
+        # A graph that is called in the usual way prints what goes wrong in it.
+        ours, its = layout(copy.module.forward, images), f(images)
     return ours.shape == its.shape and bool(
         ((ours - its).abs().max() <= AGREEMENT * its.abs().max().clamp_min(1e-3)).item()
     )

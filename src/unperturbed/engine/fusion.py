@@ -7,7 +7,7 @@ from typing import cast
 from torch import Generator, Tensor
 
 from ..losses import Against, Loss
-from ..neighborhoods import Box, Neighborhood
+from ..neighborhoods import Box, Neighborhood, long_step
 from ..objectives import Objective, with_solvers
 from ..solvers import Solver, climbed
 from .network import Accelerated, Hastener
@@ -45,10 +45,13 @@ class Mapped:
         def step(x: Tensor, theta: Tensor, gradient: Tensor, length: float) -> Tensor:
             return climbed(around, x, theta, gradient, length)
 
+        def stride(x: Tensor, gradient: Tensor, length: float) -> Tensor:
+            return long_step(around, x, gradient, length)
+
         self.identity, self.sample, self.distance = around.identity, around.sample, around.distance
-        self.scaled, self.contains = around.scaled, around.contains
-        self.transform, self.project, self.direction, self.climbed = map(
-            hasten, (around.transform, around.project, around.direction, step)
+        self.scaled, self.contains, self.direction = around.scaled, around.contains, around.direction
+        self.transform, self.project, self.climbed, self.long_step = map(
+            hasten, (around.transform, around.project, step, stride)
         )
         self.grid = around.grid if isinstance(around, Box) else None
 

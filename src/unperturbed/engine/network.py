@@ -10,14 +10,12 @@ from torch import Tensor, nn
 from ..averaging import BATCHNORMS
 from ..losses import PerImageLoss
 from .arithmetic import Engine
-from .constant import Constant, constant, lay_out
-from .convolutions import NarrowConvolutions
+from .constant import Constant, constant, hooked
+from .layouts import Layout, layout_for
 from .passes import SeparateNorms, can_be_merged
 from .queries import Query
 
 Say = Callable[[str], None]
-TINY = 256
-"""pixels of an image below which its layout in memory is left alone on a CPU"""
 SHAPES = 64
 """shapes of images, modes and networks for which one function may be compiled"""
 
@@ -46,9 +44,7 @@ class Accelerated(nn.Module):
         self.f = f
         self.training = f.training
         self.engine, self.say = engine, say
-        layout = layout_for(images)
-        lay_out(f, layout)
-        low = engine.precision == "bfloat16" and images.dtype == torch.float32
+        layout, low = layout_for(f, images, engine), engine.lowers(images)
         copy = constant(f, images, torch.bfloat16 if low else images.dtype, layout) if engine.folded else None
         # Hidden in a tuple, the copy is no module of this one: modes, gradients and weights are those of f alone.
         self.copies: tuple[Constant, ...] = () if copy is None else (copy,)
@@ -57,8 +53,8 @@ class Accelerated(nn.Module):
         # Arithmetic is entered outside of what is compiled: a compiler keeps nothing that enters it for the next run.
         self.bare = through(copy.module if copy else f, layout)
         self.still = engine.computing(self.bare)
-        self.moving = engine.computing(self.hasten(through(f, layout, trained=low)))
-        self.merged = engine.compiled and can_be_merged(f)
+        self.moving = engine.computing(self.hasten(through(f, layout, trained=True)))
+        self.merged = engine.compiled and not hooked(f) and can_be_merged(f)
         # A tuple of modules is none of the modules of this one.
         self.norms = tuple(module for module in f.modules() if isinstance(module, BATCHNORMS))
         counts = (norm.num_batches_tracked for norm in self.norms)
@@ -122,27 +118,17 @@ class Accelerated(nn.Module):
         return self.judges[loss]
 
 
-def layout_for(images: Tensor) -> torch.memory_format:
-    """Channels last, which convolutions like; on a CPU, tiny images lose more by the rearrangement than they gain."""
-    tiny = images.shape[-2] * images.shape[-1] < TINY and not images.is_cuda
-    return torch.contiguous_format if tiny else torch.channels_last
-
-
 def answers_each_image_by_itself(f: nn.Module) -> bool:
     """Whether f in evaluation mode treats images apart: a BatchNorm without running statistics does not."""
     return all(module.running_mean is not None for module in f.modules() if isinstance(module, BATCHNORMS))
 
 
-def through(network: nn.Module, layout: torch.memory_format, *, trained: bool = False) -> Callable[..., Tensor]:
+def through(network: nn.Module, layout: Layout, *, trained: bool = False) -> Callable[..., Tensor]:
     """The logits of a network in the layout of the engine, in one pass or in several."""
 
     def answer(x: Tensor, passes: tuple[int, ...] = ()) -> Tensor:
-        with (
-            NarrowConvolutions() if trained else nullcontext(),
-            SeparateNorms(passes) if passes else nullcontext(),
-        ):
-            logits: Tensor = network(x.contiguous(memory_format=layout))
-        return logits.to(x.dtype)
+        with SeparateNorms(passes) if passes else nullcontext():
+            return layout(network, x, trained=trained).to(x.dtype)
 
     return answer
 

@@ -7,7 +7,7 @@ The budget lies on theta, so a rotation by 30 degrees and a ball in pixel space 
 
 from .appearance import Blur, Color
 from .composed import Composed
-from .definition import TOLERANCE, Box, Climber, Neighborhood, box_grid, relative, require_radius
+from .definition import TOLERANCE, Box, Climber, Neighborhood, Strider, box_grid, long_step, relative, require_radius
 from .pixels import L0, L1, L2, Linf, changed_pixels, norm
 from .warps import Affine, Spatial
 
@@ -25,8 +25,10 @@ __all__ = [
     "Linf",
     "Neighborhood",
     "Spatial",
+    "Strider",
     "box_grid",
     "changed_pixels",
+    "long_step",
     "norm",
     "relative",
     "require_radius",

@@ -7,8 +7,7 @@ from typing import Self
 import torch
 from torch import Generator, Tensor
 
-from .definition import Box, Neighborhood, is_image
-from .pixels import SMALLEST
+from .definition import Box, Neighborhood, is_image, long_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +54,19 @@ class Composed:
         return torch.stack([part.distance(x, own) for part, own in self.pieces(x, theta)]).amax(0)
 
     def direction(self, gradient: Tensor) -> Tensor:
-        """The steepest step of each part, all as long as its radius: step sizes are in units of the radius."""
-        x = gradient.new_zeros(len(gradient), 1, 1, self.values_of_an_image(gradient.shape[1]))
-        steps: list[Tensor] = []
-        for part, own in self.pieces(x, gradient):
-            step = part.direction(own)
-            length = part.distance(x, step).clamp_min(SMALLEST)
-            steps.append(step.flatten(1) / length.unsqueeze(1))
-        return joined(steps)
+        """The steepest step of each part, all as long as its radius: step sizes are in units of the radius.
+
+        Without x, a part is taken to have so many parameters or one for each value of an image, as all of ours have.
+        """
+        return self.long_step(
+            gradient.new_zeros(len(gradient), 1, 1, self.values_of_an_image(gradient.shape[1])), gradient, 1.0
+        )
+
+    def long_step(self, x: Tensor, gradient: Tensor, length: float) -> Tensor:
+        return joined([long_step(part, x, own, length) for part, own in self.pieces(x, gradient)])
+
+    def climbed(self, x: Tensor, theta: Tensor, gradient: Tensor, length: float) -> Tensor:
+        return self.project(x, theta + self.long_step(x, gradient, length))
 
     def scaled(self, fraction: float) -> Self:
         return replace(self, parts=tuple(part.scaled(fraction) for part in self.parts))

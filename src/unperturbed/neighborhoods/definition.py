@@ -65,6 +65,24 @@ class Climber(Neighborhood, Protocol):
         ...
 
 
+@runtime_checkable
+class Strider(Neighborhood, Protocol):
+    """A neighborhood that measures its own steps: they depend on x, or their distance does not tell their length."""
+
+    def long_step(self, x: Tensor, gradient: Tensor, length: float) -> Tensor:
+        """The steepest step of that length, in units of the radius."""
+        ...
+
+
+def long_step(around: Neighborhood, x: Tensor, gradient: Tensor, length: float) -> Tensor:
+    """The steepest step of that length, in units of the radius."""
+    if isinstance(around, Strider):
+        return around.long_step(x, gradient, length)
+    direction = around.direction(gradient)
+    reach = around.distance(x, direction).clamp_min(1e-12)
+    return (length / reach).view(-1, *[1] * (direction.dim() - 1)) * direction
+
+
 def beside(x: Tensor, *numbers: float) -> Tensor:
     """These numbers as a vector where x is and of its type, made there: a copy from the host would wait for it."""
     return torch.cat([x.new_full((1,), number) for number in numbers])

@@ -195,6 +195,10 @@ class L0:
         peak = gradient.flatten(1).abs().amax(1)
         return gradient / peak.clamp_min(SMALLEST).view(-1, 1, 1, 1)
 
+    def long_step(self, x: Tensor, gradient: Tensor, length: float) -> Tensor:
+        """As direction has it: a number of pixels, the distance here, is the same for steps of any length."""
+        return length * self.direction(gradient)
+
     def scaled(self, fraction: float) -> Self:
         require_radius("the fraction of L0.pixels", fraction)
         return replace(self, pixels=floor(fraction * self.pixels + 1e-9))

@@ -5,7 +5,7 @@ A solver never sees a model or a label. It sees `loss`, which maps perturbed ima
 
 from .ascent import FGSM, NFGSM, PGD, MomentumPGD, PowerIteration, climbed
 from .compound import Sequential, Strongest
-from .definition import Solver, require_count, require_positive
+from .definition import Solver, require_choice, require_count, require_positive
 from .search import Grid, WorstOfK
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Strongest",
     "WorstOfK",
     "climbed",
+    "require_choice",
     "require_count",
     "require_positive",
 ]

@@ -1,14 +1,14 @@
 """Solvers that follow the gradient of the loss: Algorithms 1 and 2."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Generator, Tensor
 
 from ..losses import Loss, slope_of
-from ..neighborhoods import L2, Climber, Linf, Neighborhood, require_radius
-from .definition import greater, require_count, require_positive
+from ..neighborhoods import L2, Climber, Linf, Neighborhood, long_step, require_radius
+from .definition import greater, require_choice, require_count, require_positive
 
 Start = Literal["identity", "normal", "uniform"]
 
@@ -21,7 +21,7 @@ class PGD:
     steps: int = 10
     """K, the number of steps"""
     step_size: float = 2 / 255
-    """alpha: in pixel values for Linf, L2 and L1, in units of the radius for Spatial, its kin and Composed"""
+    """alpha: in pixel values for Linf, L2, L1 and L0, in units of the radius for Spatial, its kin and Composed"""
     start: Start = "normal"
     """at x, at x plus Gaussian noise, or uniformly in the neighborhood"""
     noise: float = 0.001
@@ -32,6 +32,8 @@ class PGD:
     def __post_init__(self) -> None:
         require_count("PGD.steps", self.steps)
         require_positive("PGD.step_size", self.step_size)
+        require_choice("PGD.start", self.start, *get_args(Start))
+        require_choice("PGD.keep", self.keep, "last", "best")
 
     def __call__(self, loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:
         theta = start_of(self.around, x, self.start, self.noise, rng)
@@ -65,6 +67,7 @@ class MomentumPGD:
         require_count("MomentumPGD.steps", self.steps)
         require_positive("MomentumPGD.step_size", self.step_size)
         require_radius("MomentumPGD.decay", self.decay)
+        require_choice("MomentumPGD.start", self.start, *get_args(Start))
 
     def __call__(self, loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:
         theta = start_of(self.around, x, self.start, 0.001, rng)
@@ -90,6 +93,7 @@ class FGSM:
 
     def __post_init__(self) -> None:
         require_positive("FGSM.step", self.step)
+        require_choice("FGSM.start", self.start, *get_args(Start))
 
     def __call__(self, loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:
         theta = start_of(self.around, x, self.start, 0.001, rng)
@@ -150,13 +154,6 @@ def climbed(around: Neighborhood, x: Tensor, theta: Tensor, gradient: Tensor, le
     if isinstance(around, Climber):
         return around.climbed(x, theta, gradient, length)
     return around.project(x, theta + length * around.direction(gradient))
-
-
-def long_step(around: Neighborhood, x: Tensor, gradient: Tensor, length: float) -> Tensor:
-    """The steepest step of that length, in units of the radius."""
-    direction = around.direction(gradient)
-    reach = around.distance(x, direction).clamp_min(1e-12)
-    return (length / reach).view(-1, *[1] * (direction.dim() - 1)) * direction
 
 
 def start_of(around: Neighborhood, x: Tensor, start: Start, noise: float, rng: Generator) -> Tensor:

@@ -33,3 +33,9 @@ def require_positive(name: str, value: float) -> None:
     """Refuse a length that is not a positive number."""
     if not 0 < value < torch.inf:
         raise ValueError(f"{name} must be a positive number, got {value}")
+
+
+def require_choice(name: str, value: str, *choices: str) -> None:
+    """Refuse a word that is none of those there are: a typing error would silently choose another."""
+    if value not in choices:
+        raise ValueError(f"{name} must be {', '.join(choices[:-1])} or {choices[-1]}, got {value!r}")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..evaluation import AttackWatcher
-from ..inputs import as_float, check_images, check_labels, output_classes
+from ..inputs import as_float, check_images, check_labels, check_model, output_classes
 from ..neighborhoods import L2, Linf, Neighborhood, Spatial
 from ..objectives import frozen
 from ..runtime import derived_seed, pick_device, provenance
@@ -51,6 +51,7 @@ def trust(
     require_positive("seconds", seconds)
     if not isinstance(around, Linf | L2) or around.eps == 0:
         raise ValueError(f"around must be Linf or L2 with a positive eps, got {around}: give warps as spatial")
+    check_model(f)
     where = pick_device(device)
     rows = spread(min(MOST_IMAGES, len(images)), len(images))
     x = as_float(images[rows]).to(where)
@@ -179,9 +180,10 @@ def random_numbers_of_its_own(device: torch.device) -> abc.Generator[None]:
 @contextmanager
 def restored(f: nn.Module) -> abc.Generator[None]:
     """A forward pass that changes buffers, as BatchNorm in training mode does, leaves no trace."""
+    modules = dict(f.named_modules())
     before = [(*name.rpartition(".")[::2], buffer, buffer.clone()) for name, buffer in f.named_buffers()]
     try:
         yield
     finally:
         for owner, name, buffer, value in before:
-            setattr(f.get_submodule(owner), name, buffer.copy_(value))
+            setattr(modules[owner], name, buffer.copy_(value))

@@ -1,0 +1,105 @@
+"""How images and weights lie in memory: as a device likes it, as far as a network can do with that."""
+
+from collections import abc
+from collections.abc import Callable
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.overrides import TorchFunctionMode
+
+from .arithmetic import Engine
+from .convolutions import NarrowConvolutions
+
+TINY = 256
+"""pixels of an image below which its layout in memory is left alone on a CPU"""
+
+
+class Reshaping(TorchFunctionMode):
+    """While this lasts, a view that a layout does not allow is a copy: many networks flatten images by `view`."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.Tensor.view and not kwargs and not isinstance(args[1], torch.dtype):
+            return torch.Tensor.reshape(*args)
+        return func(*args, **(kwargs or {}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How a network gets its images."""
+
+    format: torch.memory_format
+    reshaping: bool = False
+    """whether views that the format does not allow are copies"""
+    narrow: bool = False
+    """whether passes of training may take kernels of our own, which leave channels last whatever they get"""
+
+    def __call__(self, network: Callable[[Tensor], Tensor], x: Tensor, *, trained: bool = False) -> Tensor:
+        """The network's answer."""
+        with (
+            NarrowConvolutions() if trained and self.narrow else nullcontext(),
+            Reshaping() if self.reshaping else nullcontext(),
+        ):
+            return network(x.contiguous(memory_format=self.format))
+
+
+PLAIN = Layout(format=torch.contiguous_format)
+
+
+def layout_for(f: nn.Module, images: Tensor, engine: Engine) -> Layout:
+    """Channels last, which convolutions like; weights are laid out likewise where f, tried on images, bears that.
+
+    On a CPU, tiny images lose more by the rearrangement than they gain.
+    """
+    if images.shape[-2] * images.shape[-1] < TINY and not images.is_cuda:
+        lay_out(f, torch.contiguous_format)
+        return PLAIN
+    liked = Layout(format=torch.channels_last, narrow=engine.lowers(images))
+    with layout_kept(f):
+        lay_out(f, torch.channels_last)
+        at_ease = bears(f, images, liked, engine)
+    if at_ease:
+        lay_out(f, torch.channels_last)
+        return liked
+    reshaping = replace(liked, reshaping=True)
+    return reshaping if bears(f, images, reshaping, engine) else PLAIN
+
+
+@torch.no_grad()
+def bears(f: nn.Module, images: Tensor, layout: Layout, engine: Engine) -> bool:
+    """Whether f, which is left as it was, answers images in this layout."""
+    modes = [(module, module.training) for module in f.modules()]
+    try:
+        f.eval()
+        with engine.cast(images.device):
+            layout(f, images, trained=True)
+    except Exception:  # A stranger's code may object in all ways there are.
+        return False
+    finally:
+        for module, mode in modes:
+            module.training = mode
+    return True
+
+
+def lay_out(network: nn.Module, layout: torch.memory_format) -> None:
+    """Lay the weights of convolutions out in memory as their images are."""
+    for weight in network.parameters():
+        if weight.dim() == 4:
+            weight.data = weight.data.contiguous(memory_format=layout)
+
+
+@contextmanager
+def layout_kept(f: nn.Module) -> abc.Generator[None]:
+    """Whatever happens in here, the weights of f lie in memory afterwards as they lay before."""
+    before = [(weight, weight.stride()) for weight in f.parameters() if not is_lazy(weight) and weight.dim() == 4]
+    try:
+        yield
+    finally:
+        for weight, stride in before:
+            if weight.stride() != stride:
+                weight.data = torch.empty_strided(
+                    weight.shape, stride, dtype=weight.dtype, device=weight.device
+                ).copy_(weight.data)

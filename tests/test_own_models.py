@@ -1,0 +1,387 @@
+"""Models that others bring: `fit`, `evaluate` and the engine take them as they are and leave them as they were."""
+
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import unperturbed as up
+from unperturbed.averaging import estimate_batchnorm
+from unperturbed.engine import Accelerated, Engine, layout_kept
+from unperturbed.engine.constant import constant
+from unperturbed.engine.layouts import PLAIN, layout_for
+from unperturbed.objectives import frozen
+
+SOLVER = up.PGD(steps=2)
+ATTACKS = {"pgd": up.attacks.pgd(steps=2), "random": up.attacks.random(draws=2), "ddn": up.attacks.DDN(steps=2)}
+
+
+def pictures(count: int = 20, side: int = 32) -> Tensor:
+    return torch.rand(count, 3, side, side, generator=torch.Generator().manual_seed(0))
+
+
+def labels(count: int = 20) -> Tensor:
+    return torch.arange(count) % 4
+
+
+class Viewing(nn.Module):
+    """It flattens by `view`, which images with their channels last do not allow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.norm, self.pool = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.MaxPool2d(8)
+        self.dense = nn.Linear(8 * 16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.pool(F.relu(self.norm(self.convolution(x))))
+        return self.dense(x.view(x.size(0), -1))
+
+
+class ViewingImages(nn.Module):
+    """It has no convolution at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Linear(3 * 32 * 32, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dense(x.view(len(x), -1))
+
+
+class ViewingWeights(nn.Module):
+    """It flattens weights of four dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.dense = nn.Parameter(torch.rand(2, 3, 4, 4)), nn.Linear(96, 4)
+        self.convolution = nn.Conv2d(3, 4, 8, stride=8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.convolution(x).mean((2, 3)) + self.dense(self.weight.view(-1))
+
+
+class MakingConstants(nn.Module):
+    """It makes a tensor in every forward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rest = Viewing()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rest((x - torch.tensor([0.4, 0.5, 0.6]).view(1, 3, 1, 1)) / 0.2)
+
+
+def flat() -> nn.Module:
+    return nn.Sequential(
+        *(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten()),
+        nn.Linear(32, 4),
+    )
+
+
+def scripted() -> nn.Module:
+    return torch.jit.script(flat())
+
+
+def scripted_views() -> nn.Module:
+    return torch.jit.script(Viewing())
+
+
+def lazy() -> nn.Module:
+    return nn.Sequential(nn.LazyConv2d(4, 3), nn.LazyBatchNorm2d(), nn.ReLU(), nn.Flatten(), nn.LazyLinear(4))
+
+
+def normalized_weights() -> nn.Module:
+    f = flat()
+    f[0] = nn.utils.parametrizations.weight_norm(f[0])
+    f[5] = nn.utils.parametrizations.spectral_norm(f[5])
+    return f
+
+
+def parallel() -> nn.Module:
+    return nn.DataParallel(Viewing())
+
+
+MODELS = [
+    *(Viewing, ViewingImages, ViewingWeights, MakingConstants),
+    *(flat, scripted, scripted_views, lazy, normalized_weights, parallel),
+]
+
+
+def fresh(make: Callable[[], nn.Module]) -> nn.Module:
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        return make()
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:Lazy modules:UserWarning")
+@pytest.mark.parametrize("make", MODELS)
+@pytest.mark.parametrize("averaging", [None, up.Average(decay=0.9, batchnorm="estimated")], ids=["last", "average"])
+def test_fit_and_evaluate_take_a_model_as_it_is_and_leave_it_as_it_was(make, averaging):
+    x, y, f = pictures(), labels(), fresh(make)
+    attributes = {*vars(f)}
+    with torch.no_grad():
+        f.eval()(x[:2])
+    strides = [weight.stride() for weight in f.parameters()]
+    settings = {"objective": up.SRT(solver=SOLVER), "steps": 2, "batch": 16, "averaging": averaging}
+    assert up.fit(f, labeled=(x, y), unlabeled=x, **settings) is f
+    report = up.evaluate(f, x, y, ATTACKS, batch=8)
+    assert [attack.rejected for attack in report.attacks] == [0] * len(ATTACKS)
+    assert {*vars(f)} == attributes
+    assert [weight.stride() for weight in f.parameters()] == strides
+    assert all(weight.requires_grad for weight in f.parameters())
+
+
+@pytest.mark.parametrize("make", [Viewing, MakingConstants, flat])
+def test_a_model_that_views_has_the_same_answers_and_gradients_on_an_engine(make):
+    x, y, f = pictures(), labels(), fresh(make)
+    fast = Accelerated(f, Engine(folded=True), x[:2], say=pytest.fail)
+    found = []
+    for each in (fast, f):
+        with frozen(each):
+            point = x.clone().requires_grad_()
+            answer = each(point)
+            (slope,) = torch.autograd.grad(F.cross_entropy(answer, y), point)
+        found.append((answer.detach(), slope))
+    for ours, its in zip(*found, strict=True):
+        assert (ours - its).abs().max() <= 1e-5 * its.abs().max()
+
+
+@pytest.mark.parametrize(
+    ("make", "last", "reshaping"), [(flat, True, False), (Viewing, True, True), (scripted_views, False, False)]
+)
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_channels_lie_last_as_far_as_a_model_bears_it(make, last, reshaping):
+    f = fresh(make)
+    with layout_kept(f):
+        layout = layout_for(f, pictures(2), Engine(folded=True))
+        assert (layout.format == torch.channels_last, layout.reshaping) == (last, reshaping)
+        assert next(f.parameters()).is_contiguous() == (make is not flat)
+    assert all(weight.is_contiguous() for weight in f.parameters())
+    assert layout_for(f, pictures(2, 8)[:, :, :8, :8], Engine()) == PLAIN
+
+
+def test_a_view_as_another_type_is_still_one():
+    class Bits(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.view(torch.int32).view(torch.float32).view(len(x), -1)[:, :4]
+
+    layout = layout_for(Bits(), pictures(2), Engine())
+    assert layout.reshaping
+    assert torch.equal(layout(Bits(), pictures(2)), Bits()(pictures(2)))
+
+
+def cut_off(_module: nn.Module, _inputs: object, output: Tensor) -> Tensor:
+    return output.clamp(max=CUT["at"])
+
+
+CUT = {"at": 1e9}
+
+
+@pytest.mark.parametrize("place", [None, 0, 1])
+def test_hooks_of_a_stranger_are_called_on_an_engine_too(place, monkeypatch):
+    """One that did nothing when the model was tried may do something later."""
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    x, f = pictures(), fresh(flat)
+    (f if place is None else f[place]).register_forward_hook(cut_off)
+    CUT["at"] = 1e9
+    fast = Accelerated(f, Engine(folded=True), x[:2], say=pytest.fail)
+    CUT["at"] = -0.1
+    with frozen(fast), torch.no_grad():
+        assert torch.allclose(fast(x), f(x), atol=1e-6)
+    assert not Accelerated(f, Engine(folded=True, compiled=True), x[:2], say=pytest.fail).merged
+
+
+def test_a_forward_pass_that_was_put_in_place_of_a_layers_own_is_not_merged_away():
+    x, f = pictures(), fresh(flat)
+    layer, limit = f[0], [1e9]
+    own = layer.forward
+    layer.forward = lambda image: own(image).clamp(max=limit[0])
+    copy = constant(f, x[:2], torch.float32)
+    assert copy is None or not copy.merged
+
+
+class PartlyScripted(nn.Module):
+    """A part of it is TorchScript, whose weights a graph does not see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rest = torch.jit.script(flat())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rest(2 * x - 1)
+
+
+class Optional(nn.Module):
+    """It takes more than images, if that is wanted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rest = flat()
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, *, scale: float = 1.0) -> Tensor:
+        return scale * self.rest(x if mask is None else mask * x)
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:Lazy modules:UserWarning")
+@pytest.mark.parametrize("make", [*MODELS, PartlyScripted, Optional])
+def test_what_an_adversary_sees_goes_along_with_the_weights(make):
+    x, f = pictures(), fresh(make).eval()
+    f(x)
+    fast = Accelerated(f, Engine(folded=True), x[:2], say=pytest.fail)
+    rng = torch.Generator().manual_seed(1)
+    for weight in f.parameters():
+        weight.add_(0.3 * torch.empty_like(weight).normal_(generator=rng))
+    with frozen(fast):
+        assert torch.allclose(fast(x), f(x), atol=1e-4)
+
+
+def test_a_model_with_arguments_beside_its_images_is_folded_and_trying_it_prints_nothing(capfd):
+    copy = constant(fresh(Optional), pictures(2), torch.float32)
+    assert copy is not None and len(copy.merged) == 1
+    assert constant(fresh(ViewingImages), pictures(2).flip(0)[:, :, ::2], torch.float32) is None
+    assert capfd.readouterr() == ("", "")
+
+
+class Changing(nn.Module):
+    """It works on its images in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rest = flat()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x -= 0.5
+        return self.rest(x)
+
+
+def test_a_model_that_changes_its_images_is_refused_before_it_does_harm():
+    x, y = pictures(), labels()
+    for use in (lambda f: up.fit(f, labeled=(x, y), steps=1), lambda f: up.evaluate(f, x, y, ATTACKS)):
+        with pytest.raises(ValueError, match="must leave its images as they are"):
+            use(Changing())
+    assert torch.equal(x, pictures())
+
+
+class Remembering(nn.Module):
+    """It stores more than tensors, and not all of its tensors."""
+
+    def __init__(self, shift: float) -> None:
+        super().__init__()
+        self.rest, self.motto = flat(), {"less": "more"}
+        self.register_buffer("shift", torch.tensor(shift), persistent=False)
+
+    def get_extra_state(self) -> dict[str, str]:
+        return self.motto
+
+    def set_extra_state(self, state: dict[str, str]) -> None:
+        self.motto = state
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.rest(x - self.shift)
+
+
+def test_models_of_different_buffers_are_different_though_they_store_the_same():
+    x, y = pictures(), labels()
+    subjects = {up.evaluate(fresh(lambda shift=shift: Remembering(shift)), x, y, {}).subject for shift in (0.0, 0.5)}
+    assert len(subjects) == 2
+
+
+class Undecided(nn.Module):
+    """It has no answer to bright images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rest = flat()
+
+    def forward(self, x: Tensor) -> Tensor:
+        bright = x.mean((1, 2, 3)) > 0.9
+        return self.rest(x).masked_fill(bright.unsqueeze(1), torch.nan)
+
+
+def test_an_image_without_an_answer_is_no_image_that_withstands():
+    x = pictures()
+    x[7] = 1
+    with pytest.raises(ValueError, match="answers some of these images with NaN"):
+        up.evaluate(Undecided(), x, labels(), ATTACKS)
+
+
+def nothing(f: nn.Module, x: Tensor, y: Tensor, rng: torch.Generator) -> None:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("use", "words"),
+    [
+        (lambda f, x, y: up.evaluate(lambda z: f(z), x, y, {}), "must be a torch.nn.Module, got a function"),
+        (lambda f, x, y: up.fit(lambda z: f(z), labeled=(x, y)), "must be a torch.nn.Module, got a function"),
+        (lambda f, x, y: up.evaluate(f, x.numpy(), y, {}), "images must be a tensor, got a ndarray"),
+        (lambda f, x, y: up.evaluate(f, x, y.tolist(), {}), "labels must be a tensor, got a list"),
+        (lambda f, x, y: up.fit(f, labeled=(x.numpy(), y)), "images must be a tensor, got a ndarray"),
+        (lambda f, x, y: up.fit(f.requires_grad_(False), labeled=(x, y)), "no weight that training may change"),
+        (lambda f, x, y: up.evaluate(f, x, y, {"none": nothing}), "what an attack returns must be a tensor"),
+        (
+            lambda f, x, y: up.evaluate(f, x, y, {"mean": up.attacks.pgd(loss=F.cross_entropy)}),
+            "one value for each of the 20 images, got the shape ()",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_a_sentence(use, words):
+    with pytest.raises(ValueError) as refusal:
+        use(fresh(flat), pictures(), labels())
+    assert words in str(refusal.value)
+
+
+def test_a_search_within_inference_mode_says_what_to_do():
+    f = fresh(flat).eval()
+    with torch.inference_mode(), pytest.raises(ValueError, match=r"use torch\.no_grad"):
+        up.evaluate(f, pictures(), labels(), {"pgd": up.attacks.pgd(steps=1)})
+
+
+def test_fit_takes_batches_of_all_images_where_there_are_few():
+    f = fresh(flat)
+    up.fit(f, labeled=(pictures(), labels()), objective=up.Standard(), steps=1)
+    with pytest.raises(ValueError, match="batch of 21 is larger"):
+        up.fit(f, labeled=(pictures(), labels()), steps=1, batch=21)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.parametrize("make", [scripted, Viewing, parallel])
+def test_trust_examines_a_model_as_it_is(make):
+    x, f = pictures(), fresh(make).eval()
+    with torch.no_grad():
+        y = f(x).argmax(1)
+    assert len(up.trust(f, x, y, seconds=1.0).findings) == 16
+
+
+def test_the_statistics_of_synchronized_norms_are_estimated_too():
+    f, x = nn.SyncBatchNorm(3), pictures()
+    estimate_batchnorm(f, [x[:10], x[10:]])
+    assert f.running_mean is not None
+    torch.testing.assert_close(f.running_mean, x.mean((0, 2, 3)))
+
+
+def test_fit_warns_where_nobody_watches():
+    x, f = pictures(), fresh(flat)
+    settings = {"labeled": (x, labels()), "objective": up.SRT(solver=SOLVER, weight=50.0), "steps": 5}
+    with pytest.warns(UserWarning, match="of C.x., as happens when the robust term outweighs the labels"):
+        up.fit(f, **settings)
+    heard: list[str] = []
+
+    class Watcher:
+        def stepped(self, step: int, steps: int) -> None: ...
+
+        def logged(self, record: dict[str, float]) -> None: ...
+
+        def warned(self, sentence: str) -> None:
+            heard.append(sentence)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        up.fit(fresh(flat), **settings, watcher=Watcher())
+    assert len(heard) == 1

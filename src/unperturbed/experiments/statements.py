@@ -102,38 +102,27 @@ def among_the_best(
 
 def reaches(words: str, goals: Sequence[tuple[Cell, float]], *, printed: bool = False) -> Statement:
     """That each of these cells reaches its goal, in percent; by the mean over seeds alone."""
-
-    def check(found: Found) -> Finding:
-        told: list[Told] = []
-        missing = 0
-        for cell, goal in goals:
-            figure = found.figure(cell)
-            if figure is None:
-                missing += 1
-                continue
-            verdict: Verdict = "pass" if figure.mean >= goal else "fail"
-            told.append((verdict, figure.mean - goal, f"{cell.in_words}: {figure} against {goal:g}"))
-        return summed_up(told, missing, len(goals))
-
-    return Statement(words=words, check=check, printed=printed)
+    return Statement(words=words, check=lambda found: beside_bounds(found, goals, reached=True), printed=printed)
 
 
 def falls_under(words: str, limits: Sequence[tuple[Cell, float]]) -> Statement:
     """That each of these cells lies under its limit, in percent; by the mean over seeds alone."""
+    return Statement(words=words, check=lambda found: beside_bounds(found, limits, reached=False), printed=False)
 
-    def check(found: Found) -> Finding:
-        told: list[Told] = []
-        missing = 0
-        for cell, limit in limits:
-            figure = found.figure(cell)
-            if figure is None:
-                missing += 1
-                continue
-            verdict: Verdict = "pass" if figure.mean < limit else "fail"
-            told.append((verdict, limit - figure.mean, f"{cell.in_words}: {figure} against {limit:g}"))
-        return summed_up(told, missing, len(limits))
 
-    return Statement(words=words, check=check, printed=False)
+def beside_bounds(found: Found, bounds: Sequence[tuple[Cell, float]], *, reached: bool) -> Finding:
+    """Whether each of these cells reaches its bound, or whether each stays under it."""
+    told: list[Told] = []
+    missing = 0
+    for cell, bound in bounds:
+        figure = found.figure(cell)
+        if figure is None:
+            missing += 1
+            continue
+        verdict: Verdict = "pass" if (figure.mean >= bound) == reached else "fail"
+        lead = figure.mean - bound if reached else bound - figure.mean
+        told.append((verdict, lead, f"{cell.in_words}: {figure} against {bound:g}"))
+    return summed_up(told, missing, len(bounds))
 
 
 def as_printed(words: str, place: str, trial: str, columns: Sequence[str], short_of: float) -> Statement:

@@ -4,6 +4,7 @@ import gc
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unperturbed.attacks import cw_linf, grid, pgd
+from unperturbed.attacks import CarliniWagnerL2, cw_linf, grid, pgd
 from unperturbed.averaging import Average
 from unperturbed.data import Data
 from unperturbed.datasets import load
@@ -25,6 +26,7 @@ from unperturbed.models import DigitsCNN
 from unperturbed.neighborhoods import Linf, Spatial
 from unperturbed.objectives import SRT, TRADES, frozen
 from unperturbed.recipe import SGD
+from unperturbed.recipes import usual_budget
 from unperturbed.reservoir import Reservoir, image_files
 from unperturbed.schedules import Cyclic, Piecewise, Ramp
 from unperturbed.solvers import FGSM, PGD, WorstOfK
@@ -268,6 +270,41 @@ def test_a_fast_search_is_no_weaker_than_one_in_float32():
         for name in attacks:
             # One image of 400 is a quarter of a point.
             assert report.accuracy(name) <= reports["float32"].accuracy(name) + 1 / 400
+
+
+def test_every_attack_finds_on_a_gpu_about_what_it_finds_on_a_cpu():
+    f = network(dropout=0.0)
+    trainer(Engine(), f, steps=200, optimizer=SGD(rate=Cyclic(peak=0.1))).run()
+    data, attacks = load("digits"), dict(usual_budget("digits").attacks())
+    attacks["cw-l2"] = CarliniWagnerL2(eps=1.0, searches=3, steps=100)
+    images, labels = data.test_images[:100], data.test_labels[:100]
+    on_cpu, on_gpu = (evaluate(f, images, labels, attacks, device=device) for device in ("cpu", GPU.type))
+    assert torch.equal(on_cpu.clean, on_gpu.clean)
+    for name in attacks:
+        # Random numbers differ, and with them a few verdicts.
+        assert abs(on_cpu.accuracy(name) - on_gpu.accuracy(name)) <= 0.05, name
+
+
+class Viewing(nn.Module):
+    """Flattens images by a view, which channels that lie last forbid."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.dense = nn.Conv2d(1, 8, 3), nn.Linear(8 * 6 * 6, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dense(self.convolution(x).relu().view(len(x), -1))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_network_that_flattens_by_a_view_is_replayed_too(precision):
+    torch.manual_seed(0)
+    f = Viewing()
+    engine = Engine(precision=precision, folded=True)
+    replayed, taken = (trainer(replace(engine, recorded=recorded), deepcopy(f)) for recorded in (True, False))
+    assert_equal(state_after(replayed, 20), state_after(taken, 20))
+    assert len(replayed.outer.recorded.graphs) == 2
+    assert not replayed.remarks
 
 
 def test_a_batch_that_does_not_fit_is_refused_with_one_that_does():

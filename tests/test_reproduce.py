@@ -481,6 +481,18 @@ def test_a_copy_of_the_runs_holds_their_teachers_too(tmp_path, monkeypatch):
     assert not (tmp_path / "cache").exists()
 
 
+def test_the_seconds_of_a_run_count_those_of_its_teacher(tmp_path):
+    runs = planned(chosen(["table-4"]), "smoke", "own", (0,), "mnist-pixel-[rs][rs]t-*")
+    reproduction(tmp_path).carry_out(runs)
+    (teacher,) = (tmp_path / "teachers").iterdir()
+    assert files.seconds_of(RunDirectory(teacher)) > 0
+    for run in runs:
+        taught = files.seconds_of(RunDirectory(teacher)) if run.recipe.labeler == "teacher" else 0.0
+        found = files.of_run(tmp_path / run.name, run.trial.name, 0, "smoke", "own")
+        assert found.seconds == pytest.approx(files.seconds_of(RunDirectory(tmp_path / run.name)) + taught)
+    assert {run.recipe.labeler for run in runs} == {"teacher", "current"}
+
+
 def test_a_finished_run_keeps_both_weights_and_no_checkpoint(tmp_path):
     (run,) = planned(chosen(["table-9"]), "smoke", "own", (0,), "cifar10-pixel-srt-fast-seed-0")
     made, path = reproduction(tmp_path), tmp_path / run.name

@@ -25,8 +25,8 @@ FORMAT = 1
 LOG_LINES = 100
 """lines of a log that are kept"""
 NOTES = "reproduced.json"
-"""what a reproduction notes in the directory of a run: how many runs shared the device, its best
-step and its surfaces"""
+"""what a reproduction notes in the directory of a run: how many runs shared the device, the seconds of its teacher,
+its best step and its surfaces"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,7 +50,7 @@ class Evidence:
     surfaces: Mapping[str, Sequence[float]]
     """what was measured around each of the first test images"""
     seconds: float
-    """of training"""
+    """of training, with that of its teacher where it has one"""
     together: int
     """runs that shared the device while it trained"""
     log: Mapping[str, Sequence[float]]
@@ -187,7 +187,7 @@ def of_run(directory: Path, name: str, seed: int, scale: Scale, network: Network
         sweep=sweeps.read(directory),
         selected=notes.get("selected", {}),
         surfaces=notes.get("surfaces", {}),
-        seconds=sum(record["seconds"] for record in log),
+        seconds=seconds_of(run) + float(notes.get("teacher_seconds", 0.0)),
         together=notes.get("together", 1),
         log=thinned(log),
     )
@@ -197,6 +197,22 @@ OTHER_REPORT = "report-other.json"
 """what an evaluation found on the weights that a run did not keep"""
 SLOW_REPORT = "report-slow.json"
 """what attacks that take long found on fewer images"""
+
+
+def seconds_of(run: RunDirectory) -> float:
+    """How long a run was trained, by its log."""
+    return sum(record["seconds"] for record in run.read_log())
+
+
+def seconds_of_teacher(teachers: Path, recipe: Recipe) -> float:
+    """How long the teacher of a recipe was trained, by the log that lies in its folder among these."""
+    if recipe.labeler != "teacher" or not teachers.is_dir():
+        return 0.0
+    wanted = recipe_files.of_teacher(recipe)
+    runs = [RunDirectory(path) for path in sorted(teachers.iterdir()) if (path / "recipe.json").is_file()]
+    recipes = [run.read_recipe() for run in runs]
+    taught = [replace(by, data=replace(by.data, sha256=None)) == wanted for by in recipes]
+    return max((seconds_of(run) for run, same in zip(runs, taught, strict=True) if same), default=0.0)
 
 
 def read_notes(directory: Path) -> dict[str, Any]:
@@ -211,6 +227,16 @@ def read_notes(directory: Path) -> dict[str, Any]:
 def note(directory: Path, **changes: object) -> None:
     """Add to what is noted of a run."""
     write_whole(directory / NOTES, json.dumps(read_notes(directory) | changes).encode())
+
+
+def note_circumstances(directory: Path, together: int, teacher_seconds: float) -> None:
+    """Note what a run's own files do not tell: how many runs shared its device, and how long its teacher took."""
+    before = read_notes(directory)
+    note(
+        directory,
+        together=max(together, int(before.get("together", 1))),
+        teacher_seconds=max(teacher_seconds, float(before.get("teacher_seconds", 0.0))),
+    )
 
 
 def thinned(log: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:

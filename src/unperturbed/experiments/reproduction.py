@@ -23,7 +23,7 @@ from ..runtime import pick_device
 from ..signals import StoppedError
 from ..training import fresh_model, train_together
 from ..unfinished import FILE, Unfinished
-from .evidence import OTHER_REPORT, SLOW_REPORT, note, read_notes
+from .evidence import OTHER_REPORT, SLOW_REPORT, note, note_circumstances, read_notes, seconds_of_teacher
 from .planning import (
     ATTACK_START_UP,
     SIDE_BY_SIDE,
@@ -134,9 +134,9 @@ class Reproduction:
                 teachers=self.out / TEACHERS,
             )
         finally:
-            for path in directories:
+            for path, recipe in directories.items():
                 if (path / "recipe.json").is_file():
-                    note(path, together=max(len(runs), int(read_notes(path).get("together", 1))))
+                    note_circumstances(path, len(runs), seconds_of_teacher(self.out / TEACHERS, recipe))
 
     def wanted(self, run: PlannedRun) -> dict[str, Any]:
         """The attacks on a run, but for those that are left for later or made on fewer images."""

@@ -1,9 +1,10 @@
 """Past the paper: SRT++ with validation-selected weights on the same 10,000 labels, and the shortest training."""
 
 from dataclasses import replace
+from typing import Any
 
 from ..models import ResNet18
-from ..recipe import Recipe, Validation
+from ..recipe import SGD, Recipe, Teacher, Validation
 from ..recipes import named
 from ..recipes.published import printed
 from ..schedules import Cyclic, Ramp
@@ -20,7 +21,10 @@ RAMP = 0.5
 """the part of a run over which lambda grows: SRT++ has twice the paper's, at which C(x) collapses early in a run"""
 PIXEL_ATTACKS = ("fgsm", "pgd", "cw", "autoattack")
 SPATIAL_ATTACKS = ("randadv", "gridadv")
-SHORTEST_EPOCHS = (15, 30, 60)
+SHORTEST_EPOCHS, TAUGHT_EPOCHS = (15, 30, 60), (15, 30)
+"""of the shortest trainings, by labels of their own and by those of a teacher, which need no ramp"""
+TEACHER = Teacher(steps=2000, optimizer=SGD(rate=Cyclic(peak=0.2)))
+"""standard training on the labels, in batches of 512"""
 FAST_SRT = named("cifar10-pixel-srt-fast")
 FAST_ACCURACY = {column: printed("Table 9", FAST_SRT.name)[column] for column in ("clean", "pgd")}
 
@@ -117,26 +121,29 @@ def chosen_on_validation(recipe: Recipe) -> Recipe:
 
 
 def shortest() -> tuple[Trial, ...]:
-    """Fast SRT on ResNet-18 in large batches with lambda ramped, in ever more epochs, each timed alone."""
-    found: list[Trial] = []
-    for epochs in SHORTEST_EPOCHS:
-        steps = round(epochs * 50_000 / 512)
-        recipe = replace(
-            FAST_SRT,
-            model=ResNet18(),
-            steps=steps,
-            batch=512,
-            optimizer=replace(FAST_SRT.optimizer, rate=Cyclic(peak=0.2)),
-            ramp=Ramp(over=0.8),
-            validation=replace(FAST_SRT.validation, every=max(1, steps // 20)),
-        )
-        found.append(
-            Trial(
-                recipe=recipe,
-                variant=f"-shortest-{epochs}",
-                attacks=("pgd", "autoattack"),
-                timed=True,
-                label=f"fast SRT, ResNet-18, {epochs} epochs",
+    """Fast SRT on ResNet-18 in large batches and ever more epochs, each timed alone, its teacher's time included."""
+    return (
+        *(short_trial(epochs, f"-shortest-{epochs}", "", ramp=Ramp(over=0.8)) for epochs in SHORTEST_EPOCHS),
+        *(
+            short_trial(
+                epochs, f"-shortest-taught-{epochs}", ", labels of a teacher", labeler="teacher", teacher=TEACHER
             )
-        )
-    return tuple(found)
+            for epochs in TAUGHT_EPOCHS
+        ),
+    )
+
+
+def short_trial(epochs: int, variant: str, words: str, **changes: Any) -> Trial:
+    """So many epochs of fast SRT in batches of 512, with these changes."""
+    steps = round(epochs * 50_000 / 512)
+    recipe = replace(
+        FAST_SRT,
+        model=ResNet18(),
+        steps=steps,
+        batch=512,
+        optimizer=replace(FAST_SRT.optimizer, rate=Cyclic(peak=0.2)),
+        validation=replace(FAST_SRT.validation, every=max(1, steps // 20)),
+        **changes,
+    )
+    label = f"fast SRT, ResNet-18, {epochs} epochs{words}"
+    return Trial(recipe=recipe, variant=variant, attacks=("pgd", "autoattack"), timed=True, label=label)

@@ -18,20 +18,17 @@ import numpy as np
 import pytest
 import torch
 
+from tiny import TINY
 from unperturbed import cli, evaluation, training
 from unperturbed import recipe as recipe_files
 from unperturbed.data import Data
 from unperturbed.datasets import load
 from unperturbed.guards import DivergedError
 from unperturbed.images import parts
-from unperturbed.models import DigitsCNN
-from unperturbed.neighborhoods import Linf
-from unperturbed.objectives import SRT
 from unperturbed.recipe import Recipe
 from unperturbed.report import read
 from unperturbed.runs import RunDirectory, opened
 from unperturbed.signals import SignalError, StoppedError, ending_on_sigterm, stopping_after_a_step
-from unperturbed.solvers import FGSM
 from unperturbed.trainer import Trainer
 from unperturbed.training import train, train_together
 
@@ -40,15 +37,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 CPU = torch.device("cpu")
 CLOCK = {"images_per_second", "seconds"}
-TINY = Recipe(
-    name="tiny",
-    data=Data(labeled=100, unlabeled=200),
-    model=DigitsCNN(channels=(2, 2, 2), hidden=4),
-    objective=SRT(solver=FGSM(around=Linf(eps=0.1))),
-    steps=12,
-    batch=60,
-    log_every=5,
-)
 NAMES = ["digits-pixel-srt", "digits-pixel-at"]
 LONG = [
     "--steps",

@@ -17,31 +17,20 @@ import numpy as np
 import pytest
 import torch
 
+from tiny import TINY as A_SECOND
 from unperturbed import cli, data, reservoir
 from unperturbed.averaging import Average
 from unperturbed.data import Data, ProportionalBatches
 from unperturbed.datasets import load
 from unperturbed.images import parts, some_rows
-from unperturbed.models import DigitsCNN
-from unperturbed.neighborhoods import Linf
-from unperturbed.objectives import SRT
 from unperturbed.recipe import Recipe
 from unperturbed.reservoir import Ahead, Reservoir, image_files
 from unperturbed.runs import RunDirectory
-from unperturbed.solvers import FGSM
 from unperturbed.training import train, trainer_by
 
 CPU = torch.device("cpu")
 DIGIT = (1, 8, 8)
-TINY = Recipe(
-    name="tiny",
-    data=Data(labeled=100, unlabeled=60),
-    model=DigitsCNN(channels=(2, 2, 2), hidden=4),
-    objective=SRT(solver=FGSM(around=Linf(eps=0.1))),
-    steps=40,
-    batch=60,
-    log_every=5,
-)
+TINY = replace(A_SECOND, data=Data(labeled=100, unlabeled=60), steps=40)
 
 
 def some_images(count: int, shape: tuple[int, ...] = DIGIT, seed: int = 0) -> np.ndarray:

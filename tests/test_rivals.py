@@ -234,39 +234,31 @@ def test_one_power_iteration_is_virtual_adversarial_training(f, batch, rng):
 
 # Teachers and recipes
 
+TAUGHT = Recipe(
+    data=Data(name="digits", labeled=60, unlabeled=60),
+    objective=TRADES(solver=FGSM(around=Linf(eps=0.1))),
+    labeler="teacher",
+    teacher=Teacher(steps=4),
+    steps=2,
+    batch=30,
+)
+
 
 def test_a_teacher_is_trained_once_and_shared(tmp_path, monkeypatch):
     monkeypatch.setenv("UNPERTURBED_CACHE", str(tmp_path / "cache"))
-    recipe = Recipe(
-        data=Data(name="digits", labeled=60, unlabeled=60),
-        objective=TRADES(solver=FGSM(around=Linf(eps=0.1))),
-        labeler="teacher",
-        teacher=Teacher(steps=4),
-        steps=2,
-        batch=30,
-    )
-    training.train(recipe, tmp_path / "one", device="cpu")
+    training.train(TAUGHT, tmp_path / "one", device="cpu")
     (teacher,) = (tmp_path / "cache" / "teachers").iterdir()
     written = (teacher / "model.safetensors").stat().st_mtime_ns
-    training.train(replace(recipe, objective=AT(solver=FGSM())), tmp_path / "two", device="cpu")
+    training.train(replace(TAUGHT, objective=AT(solver=FGSM())), tmp_path / "two", device="cpu")
     assert [path.name for path in (tmp_path / "cache" / "teachers").iterdir()] == [teacher.name]
-    training.train(replace(recipe, seed=1), tmp_path / "three", device="cpu")
+    training.train(replace(TAUGHT, seed=1), tmp_path / "three", device="cpu")
     assert len(list((tmp_path / "cache" / "teachers").iterdir())) == 2
     assert (teacher / "model.safetensors").stat().st_mtime_ns == written
 
 
 def test_the_weights_of_a_teacher_are_enough_to_label_with(tmp_path):
-    recipe = Recipe(
-        data=Data(name="digits", labeled=60, unlabeled=60),
-        objective=TRADES(solver=FGSM(around=Linf(eps=0.1))),
-        labeler="teacher",
-        teacher=Teacher(steps=4),
-        steps=2,
-        batch=30,
-    )
-
     def weights(name):
-        (model,) = training.train_together({tmp_path / name: recipe}, device="cpu", teachers=tmp_path / "teachers")
+        (model,) = training.train_together({tmp_path / name: TAUGHT}, device="cpu", teachers=tmp_path / "teachers")
         return torch.cat([weight.flatten() for weight in model.parameters()])
 
     first = weights("one")
@@ -281,13 +273,8 @@ def test_the_weights_of_a_teacher_are_enough_to_label_with(tmp_path):
 def test_a_teacher_may_learn_from_unlabeled_images_by_an_objective_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setenv("UNPERTURBED_CACHE", str(tmp_path / "cache"))
     warps = SRT(solver=WorstOfK(around=Spatial(rotation=10, translation=1), k=1), weight=0.5)
-    recipe = Recipe(
-        data=Data(name="digits", labeled=60, unlabeled=60),
-        labeler="teacher",
-        teacher=Teacher(objective=warps, unlabeled=True, steps=4, ramp=Ramp(over=0.5)),
-        steps=2,
-        batch=30,
-    )
+    teacher = Teacher(objective=warps, unlabeled=True, steps=4, ramp=Ramp(over=0.5))
+    recipe = replace(TAUGHT, teacher=teacher)
     training.train(recipe, tmp_path / "run", device="cpu")
     (teacher,) = (tmp_path / "cache" / "teachers").iterdir()
     by = read(teacher / "recipe.json")

@@ -19,13 +19,14 @@ import safetensors.torch
 import torch
 from torch import Generator, Tensor, nn
 
+from tiny import TINY
 from unperturbed import cli, training
 from unperturbed.data import Data
 from unperturbed.datasets import load
 from unperturbed.guards import DivergedError
 from unperturbed.models import DigitsCNN
 from unperturbed.neighborhoods import Linf
-from unperturbed.objectives import SRT, Batch, Standard, Terms
+from unperturbed.objectives import Batch, Standard, Terms
 from unperturbed.recipe import SGD, Recipe, Validation
 from unperturbed.recipes import RECIPES
 from unperturbed.runs import RunDirectory
@@ -36,15 +37,6 @@ from unperturbed.training import fit, fresh_model, parts, train
 CPU = torch.device("cpu")
 CLOCK = {"images_per_second", "seconds"}
 needs_sigkill = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows knows no SIGKILL")
-
-TINY = Recipe(
-    data=Data(labeled=100, unlabeled=200),
-    model=DigitsCNN(channels=(2, 2, 2), hidden=4),
-    objective=SRT(solver=FGSM(around=Linf(eps=0.1))),
-    steps=12,
-    batch=60,
-    log_every=5,
-)
 
 
 def timeless(log: list[dict[str, float]]) -> list[dict[str, float]]:

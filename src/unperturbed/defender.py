@@ -27,12 +27,20 @@ def precision_for(attack: Attack, precision: Precision, device: torch.device) ->
     return "tf32" if precision == "auto" and device.type == "cuda" and stops else precision
 
 
-def defended(f: nn.Module, precision: Precision, images: Tensor, batch: int) -> "Defender":
-    """A classifier and the network that attacks see in its place, for images like these."""
+def defended(
+    f: nn.Module, precision: Precision, images: Tensor, batch: int, *, beside: "Defender | None" = None
+) -> "Defender":
+    """A classifier and the networks that attacks see in its place, for images like these.
+
+    A defender of f beside it, of another precision, searches images in doubt on the same network.
+    """
     engine = searching_engine(images.device, precision)
     searched = f if engine.plain else on_engine(f, engine, images, batch)
     exact = engine_in_doubt(images.device)
-    again = f if exact.plain or engine.plain else on_engine(f, exact, images, batch)
+    if beside is not None:
+        again = beside.again
+    else:
+        again = f if exact.plain or engine.plain else on_engine(f, exact, images, batch)
     return Defender(f=f, searched=searched, again=again, engine=engine, exact=exact, device=images.device)
 
 

@@ -87,7 +87,8 @@ def evaluate(
         for name, attack in attacks.items():
             wanted = precision_for(attack, precision, where)
             if wanted not in defenders:
-                defenders[wanted] = defended(f, wanted, as_float(images[:2]).to(where), batch)
+                beside = next(iter(defenders.values()), None)
+                defenders[wanted] = defended(f, wanted, as_float(images[:2]).to(where), batch, beside=beside)
             key = (name, settings_of(attack), defenders[wanted].engine.precision)
             if any((done.name, done.settings, done.precision) == key for done in report.attacks):
                 if unfinished is not None and present().first:  # A process may have ended right after it was done.

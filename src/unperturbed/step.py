@@ -59,8 +59,8 @@ class Step:
         self.fast = self.accelerated(self.f)
         self.hastened = fused(self.objective, Hastener(self.engine, say=self.say))
         self.gathers = self.averaging.batchnorm == "own"
-        averaging = (self.f, self.averaging.decay)
-        self.average = AveragedModel(*averaging, own_statistics=self.gathers) if self.averaging.decay else None
+        decay = self.averaging.decay
+        self.average = AveragedModel(self.f, decay, own_statistics=self.gathers) if decay else None
         self.rows = torch.zeros(self.batches.batch, dtype=torch.int64, device=self.device)
         from_files = isinstance(self.images.unlabeled, Reservoir)
         self.ahead = Ahead(self.read, self.steps) if from_files else None

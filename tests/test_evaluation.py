@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from unperturbed import defender, evaluation
 from unperturbed.attacks import DDN, JSMA, AutoAttack, compound, fgsm, grid, pgd, random
+from unperturbed.engine import Engine
 from unperturbed.neighborhoods import L2, Linf, Neighborhood, Spatial
 from unperturbed.report import loads
 from unperturbed.solvers import Grid, WorstOfK
@@ -522,6 +523,16 @@ class Answering(nn.Module):
 def test_a_model_that_does_not_answer_with_logits_is_refused_in_a_sentence(answer, sentence, images, labels):
     with pytest.raises(ValueError, match=sentence):
         evaluate(Answering(answer), images, labels, {"idle": idle})
+
+
+def test_defenders_of_one_model_search_images_in_doubt_on_one_network(network, pictures, monkeypatch):
+    monkeypatch.setattr(defender, "engine_in_doubt", lambda device: Engine(folded=True))
+    monkeypatch.setattr(defender, "searching_engine", lambda device, precision: Engine(folded=True))
+    one = defender.defended(network, "bfloat16", pictures[:2], 4)
+    other = defender.defended(network, "tf32", pictures[:2], 4, beside=one)
+    assert one.again is other.again
+    assert one.again not in (network, one.searched)
+    assert one.searched is not other.searched
 
 
 @pytest.mark.parametrize(

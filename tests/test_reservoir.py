@@ -18,11 +18,12 @@ import pytest
 import torch
 
 from tiny import TINY as A_SECOND
-from unperturbed import cli, data, reservoir
+from unperturbed import cli, data, reservoir, trainer
 from unperturbed.averaging import Average
 from unperturbed.data import Data, ProportionalBatches
 from unperturbed.datasets import load
 from unperturbed.images import parts, some_rows
+from unperturbed.processes import Processes
 from unperturbed.recipe import Recipe
 from unperturbed.reservoir import Ahead, Reservoir, image_files
 from unperturbed.runs import RunDirectory
@@ -583,3 +584,13 @@ def test_a_checksum_of_large_files_is_made_of_pieces_from_their_first_to_their_l
     assert checksum() == before
     (folder / "part-4.bin").write_bytes(bytes(64))
     assert checksum() != before
+
+
+def test_an_average_gathers_no_statistics_of_images_that_other_processes_read(folder, monkeypatch):
+    recipe = recipe_with(folder, labeler="average", averaging=Average(decay=0.9, batchnorm="own"))
+    dataset = load("digits")
+    trainer_by(recipe, dataset, parts(dataset, recipe.data), CPU)
+    monkeypatch.setattr(trainer, "present", lambda: Processes(rank=0, count=2))
+    monkeypatch.setattr(trainer, "shared", lambda f, *_: f)
+    with pytest.raises(ValueError, match=r"own part of images in files.*set --averaging\.batchnorm estimated"):
+        trainer_by(recipe, dataset, parts(dataset, recipe.data), CPU)

@@ -63,6 +63,11 @@ class Step:
         self.average = AveragedModel(self.f, decay, own_statistics=self.gathers) if decay else None
         self.rows = torch.zeros(self.batches.batch, dtype=torch.int64, device=self.device)
         from_files = isinstance(self.images.unlabeled, Reservoir)
+        if self.gathers and from_files and self.processes.count > 1:
+            raise ValueError(
+                "a process reads only its own part of images in files, by which an average cannot gather statistics: "
+                "set --averaging.batchnorm estimated, or train in one process"
+            )
         self.ahead = Ahead(self.read, self.steps) if from_files else None
         room = (self.batches.batch if from_files else 0, *self.images.labeled.shape[1:])
         self.arrived = self.images.labeled.new_zeros(room)

@@ -105,6 +105,7 @@ def experiment() -> Experiment:
         remarks=(
             f"{HELD_OUT} of the 10,000 labels choose the checkpoint, so that SRT++ trains on 9,500; its lambda grows "
             f"over the first half of a run at the paper's schedule, over the first {SHORT_RAMP:g} of a short one",
+            "the minutes of a training by a teacher's labels hold those of the teacher",
         ),
     )
 

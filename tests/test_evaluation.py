@@ -607,6 +607,45 @@ def test_only_images_in_doubt_are_searched_again(images, labels, monkeypatch):
     assert torch.equal(report["brighten"].predicted, report.clean)
 
 
+@pytest.mark.parametrize(
+    ("exact", "rounded", "doubtful"),
+    [
+        ([1.0, 0.0], [0.9, 0.1], False),  # Stands by 1, and rounding moved it by 0.1.
+        ([0.3, 0.0], [0.2, 0.0], True),
+        ([0.3, 0.0], [-0.1, 0.0], True),  # What it is taken for by rounding alone.
+        ([0.0, 0.3], [0.0, 0.3], False),  # Fell.
+        ([0.3, 0.0], [0.3, 0.0], False),
+    ],
+)
+def test_images_are_in_doubt_that_stand_by_less_than_rounding_moves_a_few_logits(exact, rounded, doubtful):
+    found = defender.in_doubt(torch.tensor([exact]), torch.tensor([rounded]), torch.tensor([0]))
+    assert found.tolist() == [doubtful]
+
+
+class Coarse(nn.Module):
+    """`Threshold` with logits that are rounded to halves."""
+
+    def forward(self, x):
+        return (Threshold()(x) * 2).round() / 2
+
+
+def test_an_image_that_a_coarse_network_saved_is_searched_again(images, labels, monkeypatch):
+    seen = []
+
+    def to_the_edge(f, x, y, rng):
+        """Goes as far as it sees the logits move, or across where it sees them well."""
+        seen.append((type(f).__name__, len(x)))
+        return 1 - x if isinstance(f, Threshold) else nearly
+
+    f = Threshold()
+    nearly = images.clone()
+    nearly[:, 0, 0, 0] = torch.where(f(images).argmax(1) == 1, 0.501, 0.499)
+    monkeypatch.setattr(defender, "on_engine", lambda *arguments: Coarse())
+    report = evaluate(f, images, labels, {"edge": to_the_edge})
+    assert seen == [("Coarse", 23), ("Threshold", 23)]
+    assert torch.equal(report["edge"].predicted, 1 - report.clean)
+
+
 def test_a_report_says_how_it_was_searched_and_is_used_again_for_that_alone(network, pictures, classes):
     first = evaluate(network, pictures, classes, {"fgsm": fgsm(eps=0.1)})
     assert first["fgsm"].precision == "float32"

@@ -10,12 +10,15 @@ from torch import Generator, Tensor, nn
 from .attacks import Attack, AutoAttack, MinimumNorm
 from .engine import Accelerated, Engine, Precision, engine_for
 from .inputs import require_tensor
+from .losses import margin
 from .objectives import frozen
 
 NUMBERS_ON_A_GPU = 8192 * 3 * 32 * 32
 """of all points of a search that a GPU tries at once"""
 SMALLEST = 32
 """images up to which questions are filled up that are smaller still"""
+DOUBT = 4.0
+"""times that rounding moved a logit by which an image has to stand; from 2 on, it covers all that rounding turned"""
 
 
 def precision_for(attack: Attack, precision: Precision, device: torch.device) -> Precision:
@@ -95,9 +98,22 @@ def warn(sentence: str) -> None:
 
 
 @torch.no_grad()
-def predicted_classes(f: nn.Module, points: Tensor) -> Tensor:
+def answers(f: nn.Module, points: Tensor) -> Tensor:
     """What f says of what an attack returned, which may hold anything."""
-    return f(points.nan_to_num()).argmax(1)
+    return f(points.nan_to_num())
+
+
+def predicted_classes(f: nn.Module, points: Tensor) -> Tensor:
+    """The classes that f takes it for."""
+    return answers(f, points).argmax(1)
+
+
+def in_doubt(exact: Tensor, rounded: Tensor, y: Tensor) -> Tensor:
+    """Which images stand by so little that rounding while they were searched may be all that saved them.
+
+    Those are among them that fool the network with rounded logits, and not the one with exact ones.
+    """
+    return (exact.argmax(1) == y) & (-margin(exact, y) <= DOUBT * (exact - rounded).abs().amax(1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,14 +132,15 @@ class Defender:
     def attacked(
         self, attack: Attack, x: Tensor, y: Tensor, rng: Generator, again: Generator
     ) -> tuple[Tensor, Tensor]:
-        """What the attack found and what f says of it; where it wrongly believes in it, it searches in float32."""
+        """What the attack found and what f says of it; images that stand by a hair are searched again in float32."""
         found = self.searching(self.searched, attack, x, y, rng, self.engine)
-        predicted = predicted_classes(self.f, found.to(x))
+        logits = answers(self.f, found.to(x))
+        predicted = logits.argmax(1)
         if self.searched is self.f:
             return found, predicted
         with self.engine.arithmetic():
-            believed = predicted_classes(self.searched, found.to(x)) != y
-        doubtful = (believed & (predicted == y)).nonzero().squeeze(1)
+            rounded = answers(self.searched, found.to(x))
+        doubtful = in_doubt(logits, rounded, y).nonzero().squeeze(1)
         if len(doubtful) == 0:
             return found, predicted
         better = self.searching(self.again, attack, x[doubtful], y[doubtful], again, self.exact)

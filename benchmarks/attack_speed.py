@@ -2,9 +2,9 @@
 
     python benchmarks/attack_speed.py --data FOLDER --models FOLDER --out results/attack-speed.json
 
-MODELS is the folder that benchmarks/quality.py filled with two networks trained by fast SRT; a spatially robust one
-is trained here and kept beside them. A point counts if the network misclassifies it in float32, whoever made it.
-Peers get images that the network classifies correctly, since they leave others alone, and ours the same ones.
+Networks are trained here, each in a minute or two, unless they lie in the folder MODELS, where they are kept. A point
+counts if the network misclassifies it in float32, whoever made it. Peers get images that the network classifies
+correctly, since they leave others alone, and ours the same ones.
 """
 
 import json
@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import tyro
+from quality import RECIPE
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -25,16 +26,41 @@ from unperturbed.datasets import Dataset, load
 from unperturbed.engine import Engine, Precision
 from unperturbed.evaluation import evaluate
 from unperturbed.images import parts
-from unperturbed.models import ResNet, ResNet18
+from unperturbed.recipe import Recipe
 from unperturbed.recipes import named
 from unperturbed.runtime import provenance
 from unperturbed.schedules import Cyclic
-from unperturbed.training import trainer_by
+from unperturbed.training import fresh_model, trainer_by
 
 GPU = torch.device("cuda")
-EPS = 0.031
-NETWORKS = {"fast SRT, engine": "engine", "fast SRT, plain": "plain", "spatial SRT": "spatial"}
-"""names in the report, and of the files"""
+EPS, STEPS = 0.031, 3000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A network under attack."""
+
+    file: str
+    """of its weights"""
+    recipe: Recipe
+    eps: float = EPS
+    """radius of pixel-wise attacks"""
+
+
+def shortened(name: str, peak: float) -> Recipe:
+    """A recipe of the paper in fewer steps, by a cyclic rate."""
+    recipe = named(name)
+    return replace(recipe, optimizer=replace(recipe.optimizer, rate=Cyclic(peak=peak)), steps=STEPS, log_every=1000)
+
+
+PIXEL, SPATIAL, DIGITS = "fast SRT, ResNet-18", "spatial SRT, small ResNet", "AT, SmallCNN on MNIST"
+SUBJECTS = {
+    PIXEL: Subject(file="engine", recipe=RECIPE),
+    SPATIAL: Subject(file="spatial", recipe=shortened("cifar10-spatial-srt", 0.1)),
+    DIGITS: Subject(file="digits", recipe=shortened("mnist-pixel-at", 0.05), eps=0.3),
+}
+ROUNDS = 5
+"""times as many images as of others that attacks by a few gradients see in comparisons of precision"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,35 +68,28 @@ class Options:
     """What is measured."""
 
     data: Path | None = None
-    """folder with CIFAR-10"""
+    """folder with CIFAR-10 and MNIST"""
     models: Path = Path("runs/quality")
-    """folder with the trained networks"""
+    """folder with the trained networks, or for them"""
     out: Path = Path("results/attack-speed.json")
     """file for the numbers"""
     images: int = 1000
     """that peers, ours beside them, and the comparisons of precision see"""
-    spatial_steps: int = 6000
-    """of training the spatially robust network"""
     only: tuple[str, ...] = ()
     """some of grid, autoattack, agreement; all if none are given; figures that the file holds of others are kept"""
 
 
-def networks(options: Options, dataset: Dataset) -> dict[str, nn.Module]:
-    """The trained networks that there are, the spatially robust one trained if it is missing."""
-    file = options.models / "spatial.safetensors"
-    if not file.exists() and set(options.only) != {"autoattack"}:
-        recipe = named("cifar10-spatial-srt")
-        optimizer = replace(recipe.optimizer, rate=Cyclic(peak=0.1))
-        recipe = replace(recipe, optimizer=optimizer, steps=options.spatial_steps, log_every=1000)
+def trained(subject: Subject, dataset: Dataset, models: Path) -> nn.Module:
+    """The network, trained if it does not lie there."""
+    file, recipe = models / f"{subject.file}.safetensors", subject.recipe
+    if not file.exists():
         run = trainer_by(recipe, dataset, parts(dataset, recipe.data), GPU)
         run.run(write_log=print)
+        models.mkdir(parents=True, exist_ok=True)
         save_file({key: value.cpu().contiguous() for key, value in run.f.state_dict().items()}, file)
-    found: dict[str, nn.Module] = {}
-    for name, stem in NETWORKS.items():
-        if (options.models / f"{stem}.safetensors").exists():
-            found[name] = (ResNet() if stem == "spatial" else ResNet18())((3, 32, 32), 10)
-            found[name].load_state_dict(load_file(options.models / f"{stem}.safetensors"))
-    return {name: f.to(GPU).eval().requires_grad_(False) for name, f in found.items()}
+    f = fresh_model(recipe, dataset)
+    f.load_state_dict(load_file(file))
+    return f.to(GPU).eval().requires_grad_(False)
 
 
 def ours(f: nn.Module, x: Tensor, y: Tensor, attack: Attack, precision: Precision = "auto") -> dict[str, Any]:
@@ -130,15 +149,17 @@ def auto_attack(f: nn.Module, dataset: Dataset, images: int) -> dict[str, Any]:
     return {"ours": own, "pyautoattack": peer, "times faster": peer["seconds"] / own["seconds"]}
 
 
-def agreement(f: nn.Module, x: Tensor, y: Tensor) -> Iterator[tuple[str, dict[str, Any]]]:
+def agreement(f: nn.Module, dataset: Dataset, images: int, eps: float) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each attack in the precision it gets by itself and in float32."""
     attacks = {
-        "PGD-20": pgd(eps=EPS, steps=20, step_size=0.003),
-        "margin PGD-30": cw_linf(eps=EPS),
-        "GridAdv": grid(),
-        "AutoAttack": AutoAttack(eps=EPS),
+        "PGD-20": (pgd(eps=eps, steps=20, step_size=eps / 10), ROUNDS * images),
+        "margin PGD-30": (cw_linf(eps=eps), ROUNDS * images),
+        "GridAdv": (grid(), images),
+        "AutoAttack": (AutoAttack(eps=eps), images),
     }
-    for name, attack in attacks.items():
+    images_known, labels = known(f, dataset, ROUNDS * images)
+    for name, (attack, count) in attacks.items():
+        x, y = images_known[:count], labels[:count]
         yield name, {"by itself": ours(f, x, y, attack), "float32": ours(f, x, y, attack, "float32")}
 
 
@@ -156,18 +177,19 @@ def markdown(result: dict[str, Any]) -> str:
 
 def agreement_markdown(result: dict[str, Any]) -> str:
     """The table of docs/performance.md on what precision costs an attack."""
-    lines = ["| network | attack | standing, % | in float32 | difference |", "|---|---|---:|---:|---:|"]
+    head = "| network | attack | images | standing, % | in float32 | difference |"
+    lines = [head, "|---|---|---:|---:|---:|---:|"]
     for network, attacks in result["agreement"].items():
         for attack, found in attacks.items():
             fast, slow = found["by itself"]["accuracy"], found["float32"]["accuracy"]
-            lines.append(f"| {network} | {attack} | {fast:.2f} | {slow:.2f} | {fast - slow:+.2f} |")
+            count = found["by itself"]["images"]
+            lines.append(f"| {network} | {attack} | {count:,} | {fast:.2f} | {slow:.2f} | {fast - slow:+.2f} |")
     return "\n".join(lines)
 
 
 def main(options: Options) -> None:
     """Measure, print and write JSON."""
-    dataset = load("cifar10", options.data)
-    found = networks(options, dataset)
+    cifar10 = load("cifar10", options.data)
     before = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {"agreement": {}}
     result: dict[str, Any] = {**before, "provenance": provenance(GPU)}
     wanted = options.only or ("grid", "autoattack", "agreement")
@@ -177,14 +199,16 @@ def main(options: Options) -> None:
         options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
     if "grid" in wanted:
-        result["grid"] = grid_search(found["spatial SRT"], dataset, options.images)
+        result["grid"] = grid_search(trained(SUBJECTS[SPATIAL], cifar10, options.models), cifar10, options.images)
         keep("grid", result["grid"])
     if "autoattack" in wanted:
-        result["autoattack"] = auto_attack(found["fast SRT, engine"], dataset, options.images)
+        result["autoattack"] = auto_attack(trained(SUBJECTS[PIXEL], cifar10, options.models), cifar10, options.images)
         keep("autoattack", result["autoattack"])
-    for name, f in found.items() if "agreement" in wanted else ():
+    for name, subject in SUBJECTS.items() if "agreement" in wanted else ():
+        dataset = load("mnist", options.data) if name == DIGITS else cifar10
         result["agreement"][name] = {}
-        for attack, precisions in agreement(f, *known(f, dataset, options.images)):
+        f = trained(subject, dataset, options.models)
+        for attack, precisions in agreement(f, dataset, options.images, subject.eps):
             result["agreement"][name][attack] = precisions
             keep(f"{name}, {attack}", precisions)
 

@@ -355,7 +355,7 @@ def assert_rewritten_truly(f: nn.Module, *, norms: int, rectified: int | None = 
             weight.normal_(std=0.3, generator=rng)
     for for_tensor_cores, ours in ((False, False), (True, False), (True, True)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(constant_room, "narrow", lambda _, ours=ours: ours)
+            patch.setattr(constant_room, "suits", lambda *_, ours=ours: ours)
             module, merged = rewritten(f, for_tensor_cores=for_tensor_cores)
         copy = linked(module, merged, f)
         assert count(module, nn.BatchNorm2d) == norms

@@ -338,7 +338,7 @@ def test_kernels_of_our_own_have_the_values_and_the_slopes_of_the_convolution(ch
     images = x.float() if channels <= 3 else x
     side = torch.empty(9, filters, *((edge + 2 - 3) // stride + 1 for edge in (13, 11)))
     added, slopes = drawn(*side.shape), drawn(*side.shape)
-    assert ours(images, weight, torch.bfloat16)
+    assert ours(images, weight, torch.bfloat16, stride)
     given = [part.clone().requires_grad_() for part in (images, weight.float(), bias, added)]
     meant = [part.double().requires_grad_() for part in (x, weight, bias, added)]
     y = CONVOLUTION(*given, 0.1, stride, 1, torch.bfloat16)
@@ -353,6 +353,24 @@ def test_kernels_of_our_own_have_the_values_and_the_slopes_of_the_convolution(ch
     for mine, its in zip(found, wanted, strict=True):
         assert mine.shape == its.shape
         assert (mine.double() - its).norm() <= 0.01 * its.norm()
+
+
+@pytest.mark.parametrize(("channels", "filters"), [(64, 128), (160, 320), (256, 512)], ids=str)
+def test_a_shortcut_that_leaves_pixels_out_has_the_values_and_the_slopes_of_the_convolution(channels, filters):
+    rng = torch.Generator(GPU).manual_seed(0)
+    x, weight = (
+        torch.randn(shape, generator=rng, device=GPU).bfloat16().contiguous(memory_format=torch.channels_last)
+        for shape in ((9, channels, 13, 11), (filters, channels, 1, 1))
+    )
+    bias = torch.randn(filters, generator=rng, device=GPU).bfloat16()
+    assert ours(x, weight, torch.bfloat16, 2)
+    y = CONVOLUTION(x.requires_grad_(), weight, bias, None, 1.0, 2, 0, torch.bfloat16)
+    exact = x.detach().double().requires_grad_()
+    truth = F.conv2d(exact, weight.double(), bias.double(), 2)
+    slopes = torch.randn(truth.shape, generator=rng, device=GPU)
+    mine, its = torch.autograd.grad(y, x, slopes.bfloat16()), torch.autograd.grad(truth, exact, slopes.double())
+    for found, wanted in zip((y, *mine), (truth, *its), strict=True):
+        assert (found.double() - wanted).norm() <= 0.01 * wanted.norm()
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bfloat16"])

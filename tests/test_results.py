@@ -71,11 +71,13 @@ def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     import attack_speed
     import cpu
+    import gpu_tests
     import quality
     import training
 
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     scripts = {"training-speed": training, "cpu-speed": cpu, "quality": quality, "attack-speed": attack_speed}
+    scripts["gpu-tests"] = gpu_tests
     found = {name: json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8")) for name in scripts}
     for name, script in scripts.items():
         assert script.markdown(found[name]) in page
@@ -96,6 +98,11 @@ def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
     attacks = found["attack-speed"]
     assert f"is {attacks['grid']['times faster an image']:.1f} times as fast an image as foolbox" in page
     assert f"in {attacks['autoattack']['times faster']:.1f} times less time" in page
+    outcomes = [test["cases"] for test in found["gpu-tests"]["tests"].values()]
+    assert (
+        f"{sum(cases['passed'] for cases in outcomes)} cases passed in {found['gpu-tests']['seconds']:.0f} s" in page
+    )
+    assert all(set(cases) == {"passed"} for cases in outcomes)
     fast, plain = found["quality"]["runs"]
     assert all(abs(fast[key] - plain[key]) <= 0.7 for key in ("clean", "pgd-20"))
 

@@ -25,6 +25,7 @@ from unperturbed.engine import recording as recording_room
 from unperturbed.engine.constant import CHANNELS, Constant, Merged, constant, linked, rewritten
 from unperturbed.engine.convolutions import CONVOLUTION, narrow
 from unperturbed.engine.network import SHAPES
+from unperturbed.engine.passes import SeparateNorms
 from unperturbed.engine.queries import Query
 from unperturbed.engine.recording import CLOSE, WARM_UP, apart
 from unperturbed.images import Images, parts
@@ -539,7 +540,11 @@ def test_judged_queries_and_passes_of_training_are_compiled_and_bare_answers_are
     queries: list[int] = []
 
     def compile_counting(function: Callable[..., object], **settings: object) -> Callable[..., object]:
-        return lambda *tensors: queries.extend(map(len, tensors)) or function(*tensors)
+        def counting(*arguments: object) -> object:
+            queries.extend(len(argument) for argument in arguments if isinstance(argument, Tensor))
+            return function(*arguments)
+
+        return counting
 
     monkeypatch.setattr(torch, "compile", compile_counting)
     with torch._dynamo.config.patch(recompile_limit=8):
@@ -1495,6 +1500,43 @@ def test_several_passes_as_one_equal_one_after_the_other(architecture, compiled)
         assert "tracked" not in name or mine == 4
     with torch.no_grad():
         assert [len(answer) for answer in passes(fast.eval(), *batches)] == [5, 7]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("sizes", [(9,), (2, 7), (1, 3, 5)], ids=str)
+def test_norms_of_passes_are_those_of_batchnorm_also_far_from_zero(sizes, affine, dtype):
+    rng = Generator().manual_seed(0)
+    norm, twin = (nn.BatchNorm2d(3, affine=affine, momentum=0.3) for _ in range(2))
+    twin = twin.double()
+    for part in (norm, twin):
+        part.running_mean.copy_(torch.tensor([40.0, 0.0, -7.0]))
+    x = (torch.randn(9, 3, 4, 5, generator=rng) + torch.tensor([41.0, 3.0, -7.0]).view(3, 1, 1)).to(dtype)
+    mine, its = x.clone().requires_grad_(), x.double().requires_grad_()
+    with SeparateNorms(sizes):
+        y = norm(mine)
+    assert y.dtype == dtype
+    truth = torch.cat([twin(part) for part in its.split(sizes)])
+    slopes = torch.randn(x.shape, generator=rng)
+    found = torch.autograd.grad(y, [mine, *norm.parameters()], slopes.to(dtype))
+    wanted = torch.autograd.grad(truth, [its, *twin.parameters()], slopes.to(dtype).double())
+    close = 1e-4 if dtype == torch.float32 else 2e-2
+    for one, other in zip((y, *found), (truth, *wanted), strict=True):
+        assert_near(one.double(), other, close)
+    for one, other in ((norm.running_mean, twin.running_mean), (norm.running_var, twin.running_var)):
+        assert_near(one.double(), other, 1e-5)
+
+
+def test_a_norm_that_stands_still_in_a_pass_of_training_keeps_its_statistics():
+    norm, x = nn.BatchNorm2d(3).eval(), images(4, (3, 8, 8))
+    with SeparateNorms((1, 3)):
+        torch.testing.assert_close(norm(x), x / (1 + norm.eps) ** 0.5)
+    assert norm.running_mean.eq(0).all()
+
+
+def test_a_pass_of_one_pixel_has_no_statistics_to_train_by():
+    with SeparateNorms((1, 3)), pytest.raises(ValueError, match="more than one pixel in a pass"):
+        nn.BatchNorm2d(3)(images(4, (3, 1, 1)))
 
 
 class Neighborly(nn.Module):

@@ -85,7 +85,7 @@ class Accelerated(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.stands_still:
-            return self.moving(x)
+            return self.moving(x, (len(x),)) if self.merged and self.training else self.moving(x)
         query = next((query for size, query in self.queries.items() if len(x) <= size), None)
         if query is None or not query.fits(x):
             return self.still(x)

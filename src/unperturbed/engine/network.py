@@ -57,8 +57,6 @@ class Accelerated(nn.Module):
         self.merged = engine.compiled and not hooked(f) and can_be_merged(f)
         # A tuple of modules is none of the modules of this one.
         self.norms = tuple(module for module in f.modules() if isinstance(module, BATCHNORMS))
-        counts = (norm.num_batches_tracked for norm in self.norms)
-        self.counts = [count for count in counts if count is not None]
         self.judges: dict[PerImageLoss, Callable[[Tensor, Tensor], Tensor]] = {}
         # A copy is made of a graph, so no answer can have effects beside itself that a recording would miss.
         recorded = engine.recorded and copy is not None and answers_each_image_by_itself(f)
@@ -85,7 +83,7 @@ class Accelerated(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.stands_still:
-            return self.moving(x, (len(x),)) if self.merged and self.training else self.moving(x)
+            return self.passed(x, (len(x),)) if self.merged and self.training else self.moving(x)
         query = next((query for size, query in self.queries.items() if len(x) <= size), None)
         if query is None or not query.fits(x):
             return self.still(x)
@@ -101,10 +99,15 @@ class Accelerated(nn.Module):
         if not (self.merged and self.training):
             return tuple(self(batch) for batch in batches)
         sizes = tuple(map(len, batches))
-        logits: Tensor = self.moving(torch.cat(batches), sizes)
-        for count in self.counts:
-            count.add_(len(batches) - 1)
-        return logits.split(sizes)
+        return self.passed(torch.cat(batches), sizes).split(sizes)
+
+    def passed(self, x: Tensor, sizes: tuple[int, ...]) -> Tensor:
+        """The answers of f in training to passes of these sizes, gone through as one and counted by its norms."""
+        logits = self.moving(x, sizes)
+        counts = [norm.num_batches_tracked for norm in self.norms if norm.training]
+        if found := [count for count in counts if count is not None]:
+            torch._foreach_add_(found, len(sizes))  # pyright: ignore[reportPrivateImportUsage]
+        return logits
 
     def judging(self, loss: PerImageLoss) -> Callable[[Tensor, Tensor], Tensor]:
         """(x', target) -> L(f(x'), target), compiled in one piece, while the weights stand still."""
@@ -143,7 +146,7 @@ class Hastener:
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         if not self.engine.compiled:
             return function
-        dynamo: Any = torch._dynamo  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
+        dynamo: Any = torch._dynamo  # pyright: ignore[reportPrivateImportUsage]
         dynamo.config.recompile_limit = max(SHAPES, dynamo.config.recompile_limit)
         compiled = torch.compile(function, dynamic=False)
 

@@ -28,7 +28,10 @@ def can_be_merged(f: nn.Module) -> bool:
 
 
 class SeparateNorms(TorchFunctionMode):
-    """While this lasts, BatchNorm treats so many images after the other as passes of their own."""
+    """While this lasts, BatchNorm treats so many images after the other as passes of their own.
+
+    It does not count them: whoever asks for the passes does that for all norms at a time.
+    """
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
         super().__init__()
@@ -41,6 +44,8 @@ class SeparateNorms(TorchFunctionMode):
         if func is torch.batch_norm:  # What a compiler meets that looks into the other.
             x, weight, bias, mean, variance, *rest = args
             return self.batch_norm(x, mean, variance, weight, bias, *rest[:3])
+        if func is torch.Tensor.add_ and args[0].dim() == 0 and args[0].dtype == torch.int64:
+            return args[0]
         return func(*args, **named)
 
     def batch_norm(

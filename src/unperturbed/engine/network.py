@@ -106,7 +106,8 @@ class Accelerated(nn.Module):
         logits = self.moving(x, sizes)
         counts = [norm.num_batches_tracked for norm in self.norms if norm.training]
         if found := [count for count in counts if count is not None]:
-            torch._foreach_add_(found, len(sizes))  # pyright: ignore[reportPrivateImportUsage]
+            add_to_all: Any = torch._foreach_add_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+            add_to_all(found, len(sizes))
         return logits
 
     def judging(self, loss: PerImageLoss) -> Callable[[Tensor, Tensor], Tensor]:
@@ -146,7 +147,7 @@ class Hastener:
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         if not self.engine.compiled:
             return function
-        dynamo: Any = torch._dynamo  # pyright: ignore[reportPrivateImportUsage]
+        dynamo: Any = torch._dynamo  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
         dynamo.config.recompile_limit = max(SHAPES, dynamo.config.recompile_limit)
         compiled = torch.compile(function, dynamic=False)
 

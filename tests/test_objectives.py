@@ -281,6 +281,12 @@ def test_a_weight_must_be_finite_and_not_negative(weight):
         SRT(weight=weight)
 
 
+@pytest.mark.parametrize("smoothing", [-0.1, 1.0, 2.0, nan, inf])
+def test_labels_are_smoothed_by_a_share_of_their_weight(smoothing):
+    with pytest.raises(ValueError, match=rf"SRT\.smoothing must be at least 0 and below 1, got {smoothing}"):
+        SRT(smoothing=smoothing)
+
+
 @pytest.mark.parametrize(
     ("kind", "name"),
     [(SRT, "forward"), (SRT, "mean"), (SRT, "targets"), (KLR, "labels_on"), (UAT, "form")],

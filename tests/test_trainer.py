@@ -610,6 +610,12 @@ def test_a_run_without_steps_is_refused():
         trainer(steps=0)
 
 
+@pytest.mark.parametrize("crop", [8, 10**9])
+def test_a_crop_that_could_leave_nothing_of_an_image_is_refused(crop):
+    with pytest.raises(ValueError, match=f"smaller than the images, which have 8 x 8 pixels, got {crop}"):
+        trainer(augmentation=Data(crop=crop))
+
+
 def test_a_run_without_labeled_images_is_refused():
     none = replace(digits(), labeled=digits().labeled[:0], labels=digits().labels[:0])
     with pytest.raises(ValueError, match="no labeled image was given, expected at least one of each class"):

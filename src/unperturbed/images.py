@@ -63,8 +63,8 @@ class Images:
         images[here], images[~here] = labeled.cpu()[rows[here]], unlabeled[rows[~here] - len(labeled)]
         return images.to(device)
 
-    def check(self, f: nn.Module) -> None:
-        """Refuse images, labels or a model that training cannot use, each in a sentence."""
+    def check(self, f: nn.Module, crop: int = 0) -> None:
+        """Refuse images, labels, a model or a crop that training cannot use, each in a sentence."""
         labeled, unlabeled = self.labeled, self.unlabeled
         if len(labeled) == 0:
             raise ValueError("no labeled image was given, expected at least one of each class")
@@ -75,6 +75,12 @@ class Images:
             if isinstance(images, Tensor):
                 # Bytes lie in [0, 1] in any case, and as floats they would take four times as much memory.
                 check_images(as_float(images[:1] if images.dtype == torch.uint8 else images), what)
+        height, width = labeled.shape[-2:]
+        if crop and crop >= min(height, width):
+            raise ValueError(
+                f"--data.crop must be smaller than the images, which have {height} x {width} pixels, got {crop}: "
+                "an image could be cropped away"
+            )
         classes = output_classes(f, as_float(labeled[:2]))
         check_labels(self.labels, len(labeled), classes)
         trainable = any(weight.requires_grad for weight in f.parameters())

@@ -99,6 +99,8 @@ class SRT:
         require_choice("SRT.forward", self.forward, "separate", "together")
         require_choice("SRT.mean", self.mean, "terms", "images")
         require_choice("SRT.targets", self.targets, "hard", "soft")
+        if not 0 <= self.smoothing < 1:
+            raise ValueError(f"SRT.smoothing must be at least 0 and below 1, got {self.smoothing}")
 
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
         pool = torch.cat([batch.x, batch.u])

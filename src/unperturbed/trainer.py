@@ -87,7 +87,7 @@ class Trainer:
         engine = self.engine or engine_for(self.device, self.precision, self.remark)
         self.f = shared(self.f.to(self.device), self.processes, self.batchnorm)
         self.images = self.images.to(self.device)
-        self.images.check(self.f)
+        self.images.check(self.f, self.augmentation.crop)
         self.batches = ProportionalBatches(
             labeled=len(self.images.labeled),
             unlabeled=len(self.images.unlabeled),

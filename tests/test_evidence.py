@@ -157,9 +157,21 @@ def test_hours_device_seeds_and_differences_are_told():
     text = experiment_text(experiments()["table-4"], runs)
     assert "2 runs of SmallCNN (seeds 0, 1) on cuda: NVIDIA H200: 1.00 hours of training, 0.02 of attacks" in text
     assert "What differs: the paper states no budget for JSMA" in text
+    apart = experiment_text(
+        experiments()["table-4"], [evidence("mnist-pixel-srt", pgd=96, trained_on="cuda: NVIDIA H200")]
+    )
+    assert "on cuda: NVIDIA H200: 0.02 hours of training, 0.01 of attacks on 1,000 test images, made on cpu." in apart
     (result,) = runs[0].report.attacks
     more = evidence("mnist-pixel-srt", pgd=96, other=report(98, {"pgd": 95}), sweep=sweep(half=97, whole=96))
     assert sum(each.seconds for each in attacks_made(more)) == 3 * result.seconds
+
+
+def test_all_devices_that_a_run_was_trained_on_are_noted(tmp_path):
+    files.note_circumstances(tmp_path, "cuda: NVIDIA H200", 4, 3.0)
+    files.note_circumstances(tmp_path, "cpu: x86_64", 1, 0.0)
+    files.note_circumstances(tmp_path, "cuda: NVIDIA H200", 1, 0.0)
+    noted = files.read_notes(tmp_path)
+    assert noted == {"trained_on": "cpu: x86_64, cuda: NVIDIA H200", "together": 4, "teacher_seconds": 3.0}
 
 
 def test_smoke_runs_are_no_results(tmp_path):
@@ -168,6 +180,13 @@ def test_smoke_runs_are_no_results(tmp_path):
     files.write(evidence("mnist-pixel-srt", pgd=12.3), tmp_path)
     assert write_page(tmp_path, tmp_path / "page.md") == 1
     assert "96.60 / 12.30" in (tmp_path / "page.md").read_text()
+
+
+def test_a_table_that_no_run_belongs_to_stands_on_the_page_as_well():
+    text = experiment_text(experiments()["table-4"], [evidence("mnist-pixel-srt", pgd=96)])
+    run, missing = text.split("### Not run yet")
+    assert "MNIST:" in run and "CIFAR-10:" not in run
+    assert "CIFAR-10:" in missing and "| 48.66 / – |" in missing and "MNIST:" not in missing
 
 
 def test_every_table_of_the_paper_stands_on_the_page():

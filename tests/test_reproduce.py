@@ -428,7 +428,9 @@ def test_runs_that_shared_a_device_are_known_for_it(tmp_path):
     made.train(runs[:1])
     made.carry_out(runs)
     for run in runs:
-        assert files.of_run(tmp_path / run.name, run.trial.name, 0, "smoke", "own").together == 2
+        found = files.of_run(tmp_path / run.name, run.trial.name, 0, "smoke", "own")
+        assert found.together == 2
+        assert found.trained_on == found.attacked_on != ""
 
 
 def test_an_evaluation_stops_between_two_attacks_too(tmp_path):

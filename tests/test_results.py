@@ -97,6 +97,8 @@ def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
     assert claim in readme
     attacks = found["attack-speed"]
     assert f"is {attacks['grid']['times faster an image']:.1f} times as fast an image as foolbox" in page
+    same = attacks["grid"]["foolbox"]["seconds"] / attacks["grid"]["ours"]["seconds"]
+    assert f"where recording the questions counts most, {same:.1f} times" in page
     assert f"in {attacks['autoattack']['times faster']:.1f} times less time" in page
     outcomes = [test["cases"] for test in found["gpu-tests"]["tests"].values()]
     assert (

@@ -118,6 +118,8 @@ def spent(experiment: Experiment, edition: Edition) -> str:
     training = sum(each.seconds / each.together for each in runs) / 3600
     attacks = sum(result.seconds for each in runs for result in attacks_made(each)) / 3600
     devices = ", ".join(sorted({each.device for each in runs}))
+    elsewhere = sorted({each.attacked_on for each in runs} - {each.device for each in runs})
+    where = f", made on {', '.join(elsewhere)}" if elsewhere else ""
     models = ", ".join(sorted({type(each.recipe.model).__name__ for each in runs}))
     images = ", ".join(sorted({f"{len(each.report.labels):,}" for each in runs}))
     seeds = ", ".join(str(seed) for seed in sorted({each.seed for each in runs}))
@@ -125,7 +127,7 @@ def spent(experiment: Experiment, edition: Edition) -> str:
     slow = f", AutoAttack and Pointwise on the first {', '.join(sorted(few))} where that was too long" if few else ""
     return (
         f"{len(runs)} runs of {models} (seeds {seeds}) on {devices}: {training:.2f} hours of training, "
-        f"{attacks:.2f} of attacks on {images} test images{slow}."
+        f"{attacks:.2f} of attacks on {images} test images{where}{slow}."
     )
 
 
@@ -156,8 +158,11 @@ def experiment_text(experiment: Experiment, evidence: Sequence[Evidence], level:
         parts.extend(f"{table.title}:\n\n{table_text(table, edition)}" for table in own)
         parts.append("\n".join(statement_lines(experiment, Measured(edition.evidence))))
         parts.append(spent(experiment, edition))
+    missing = [table for table in experiment.tables if not any(shown_in(table, edition) for edition in told)]
+    if told and missing:
+        parts.append(f"{level}# Not run yet")
+    parts.extend(f"{table.title}:\n\n{table_text(table, None)}" for table in missing)
     if not told:
-        parts.extend(f"{table.title}:\n\n{table_text(table, None)}" for table in experiment.tables)
         parts.append("\n".join(statement_lines(experiment, Measured(()))))
     parts.extend(f"What differs: {remark}." for remark in experiment.remarks)
     return "\n\n".join(parts)

@@ -25,7 +25,7 @@ FORMAT = 1
 LOG_LINES = 100
 """lines of a log that are kept"""
 NOTES = "reproduced.json"
-"""what a reproduction notes in the directory of a run: how many runs shared the device, the seconds of its teacher,
+"""what a reproduction notes in the directory of a run: its device, runs that shared it, seconds of its teacher,
 its best step and its surfaces"""
 
 
@@ -53,12 +53,19 @@ class Evidence:
     """of training, with that of its teacher where it has one"""
     together: int
     """runs that shared the device while it trained"""
+    trained_on: str = ""
+    """the device; none: that of the attacks"""
     log: Mapping[str, Sequence[float]]
     """columns of the log"""
 
     @property
     def device(self) -> str:
-        """Where it was trained and attacked."""
+        """Where it was trained."""
+        return self.trained_on or self.attacked_on
+
+    @property
+    def attacked_on(self) -> str:
+        """The device of the attacks."""
         return str(self.report.provenance.get("device", "unknown"))
 
     @property
@@ -94,6 +101,7 @@ class Evidence:
                 "network": self.network,
                 "seconds": round(self.seconds, 3),
                 "together": self.together,
+                "trained_on": self.device,
                 "recipe": recipe_files.plain(self.recipe),
                 "report": tree_of(self.report),
                 "other": None if self.other is None else tree_of(self.other),
@@ -139,6 +147,7 @@ def loads(text: str, source: str = "the evidence") -> Evidence:
             network=tree["network"],
             seconds=float(tree["seconds"]),
             together=reports.typed(tree, "together", int),
+            trained_on=reports.typed(tree, "trained_on", str),
             recipe=recipe_files.loads(json.dumps(tree["recipe"])),
             report=reports.loads(json.dumps(tree["report"])),
             other=None if tree["other"] is None else reports.loads(json.dumps(tree["other"])),
@@ -189,6 +198,7 @@ def of_run(directory: Path, name: str, seed: int, scale: Scale, network: Network
         surfaces=notes.get("surfaces", {}),
         seconds=seconds_of(run) + float(notes.get("teacher_seconds", 0.0)),
         together=notes.get("together", 1),
+        trained_on=str(notes.get("trained_on", "")),
         log=thinned(log),
     )
 
@@ -229,11 +239,13 @@ def note(directory: Path, **changes: object) -> None:
     write_whole(directory / NOTES, json.dumps(read_notes(directory) | changes).encode())
 
 
-def note_circumstances(directory: Path, together: int, teacher_seconds: float) -> None:
-    """Note what a run's own files do not tell: how many runs shared its device, and how long its teacher took."""
+def note_circumstances(directory: Path, device: str, together: int, teacher_seconds: float) -> None:
+    """Note what a run's own files do not tell: its device, how many runs shared it, and how long its teacher took."""
     before = read_notes(directory)
+    devices = {device, *str(before.get("trained_on", device)).split(", ")}
     note(
         directory,
+        trained_on=", ".join(sorted(devices)),
         together=max(together, int(before.get("together", 1))),
         teacher_seconds=max(teacher_seconds, float(before.get("teacher_seconds", 0.0))),
     )

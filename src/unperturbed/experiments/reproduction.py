@@ -19,7 +19,7 @@ from ..progress import Bars, Lines, Titled
 from ..recipe import Recipe, plain
 from ..report import Report
 from ..runs import RunDirectory
-from ..runtime import pick_device
+from ..runtime import pick_device, provenance
 from ..signals import StoppedError
 from ..training import fresh_model, train_together
 from ..unfinished import FILE, Unfinished
@@ -134,9 +134,10 @@ class Reproduction:
                 teachers=self.out / TEACHERS,
             )
         finally:
+            device = str(provenance(pick_device(self.device))["device"])
             for path, recipe in directories.items():
                 if (path / "recipe.json").is_file():
-                    note_circumstances(path, len(runs), seconds_of_teacher(self.out / TEACHERS, recipe))
+                    note_circumstances(path, device, len(runs), seconds_of_teacher(self.out / TEACHERS, recipe))
 
     def wanted(self, run: PlannedRun) -> dict[str, Any]:
         """The attacks on a run, but for those that are left for later or made on fewer images."""

@@ -215,8 +215,8 @@ def launch(
         PIXELS_AT_ONCE=at_once,
         TERMS_AT_ONCE=terms_at_once,
         FILTERS_AT_ONCE=filters_at_once,
-        num_warps=8 if terms_at_once == 64 else 4,
-        num_stages=4,
+        num_warps=4 if terms_at_once == 16 else 8,
+        num_stages=3,
     )
 
 

@@ -8,30 +8,15 @@ from collections.abc import Generator as Steps
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from ..neighborhoods import L0, L2, Linf, changed_pixels, norm
+from ..neighborhoods import L0, L2, changed_pixels, norm
 from ..objectives import frozen
 from ..solvers import require_count, require_positive
-
-Part = Literal["apgd-ce", "apgd-dlr", "apgd-t", "fab", "fab-t", "square"]
-NAMES: dict[Part, str] = {
-    "apgd-ce": "APGD-CE",
-    "apgd-dlr": "APGD-DLR",
-    "apgd-t": "APGD-T",
-    "fab": "FAB",
-    "fab-t": "FAB-T",
-    "square": "Square",
-}
-STANDARD: tuple[Part, ...] = ("apgd-ce", "apgd-t", "fab-t", "square")
-FEWEST_CLASSES = {"apgd-t": 4, "apgd-dlr": 3}
-"""how many logits the loss of a part compares; with fewer classes it is not defined"""
-MOST_TARGETS = 9
-"""classes that the targeted parts of AutoAttack aim at, where there are that many others"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,58 +124,6 @@ class Pointwise:
                     fewer = count < fewest[begun]
                     found[begun[fewer]], fewest[begun[fewer]] = answer[fewer], count[fewer]
         return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AutoAttack:
-    """Croce and Hein's ensemble (2020), by pyautoattack: each part attacks what the parts before left standing.
-
-    The targeted parts aim at all other classes, or at the nine likeliest of more.
-    """
-
-    eps: float = 8 / 255
-    """radius of the ball on the scale of [0, 1]"""
-    norm: Literal["Linf", "L2"] = "Linf"
-    """which ball"""
-    parts: tuple[Part, ...] | None = None
-    """attacks in their order; None: the standard ones, APGD-CE, APGD-T, FAB-T and Square, that f has classes for"""
-
-    def __post_init__(self) -> None:
-        require_positive("AutoAttack.eps", self.eps)
-        if self.norm not in ("Linf", "L2"):
-            raise ValueError(f"AutoAttack.norm must be Linf or L2, got {self.norm!r}")
-        if self.parts is not None and not (self.parts and {*self.parts} <= {*NAMES}):
-            raise ValueError(f"AutoAttack.parts must be some of {', '.join(NAMES)}, got {self.parts}")
-
-    @property
-    def within(self) -> Linf | L2:
-        """The ball in which every x' lies."""
-        return Linf(eps=self.eps) if self.norm == "Linf" else L2(eps=self.eps)
-
-    @property
-    def budget(self) -> str:
-        """The budget in words, with the parts that run."""
-        names = ", ".join(NAMES[part] for part in self.parts or STANDARD)
-        return f"{self.within}, {names}" + ("" if self.parts else " (APGD-T from 4 classes on)")
-
-    def __call__(self, f: nn.Module, x: Tensor, y: Tensor, rng: Generator, /) -> Tensor:
-        pyautoattack = library("pyautoattack", "AutoAttack")
-        x = x.detach()
-        with frozen(f), torch.no_grad(), sealed(rng, x.device) as seed:
-            if len(standing(f, x, y)) == 0:
-                return x
-            classes = f(x[:1]).shape[1]
-            attack = pyautoattack.AutoAttack(f, eps=self.eps, norm=self.norm, seed=seed, device=x.device)
-            attack.attacks_to_run = list(self.parts_for(classes))
-            attack.apgd_targeted.n_target_classes = attack.fab.n_target_classes = min(MOST_TARGETS, classes - 1)
-            return attack.run_standard_evaluation(x, y, batch_size=len(x))[0].detach()
-
-    def parts_for(self, classes: int) -> tuple[Part, ...]:
-        """The parts that run against so many classes."""
-        undefined = [part for part in self.parts or () if classes < FEWEST_CLASSES.get(part, 2)]
-        if undefined:
-            raise ValueError(f"AutoAttack.parts {', '.join(undefined)} are not defined for {classes} classes")
-        return self.parts or tuple(part for part in STANDARD if classes >= FEWEST_CLASSES.get(part, 2))
 
 
 def taken_back(f: nn.Module, x: Tensor, y: Tensor, noisy: Tensor, rng: Generator) -> Tensor:

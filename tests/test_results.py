@@ -83,21 +83,22 @@ def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
         assert script.markdown(found[name]) in page
     steps = found["training-speed"]
     assert training.growth_markdown(steps) in page
-    assert f"reached {steps['matmul_peak_tflops']:.0f} TFLOP/s" in page
+    assert f"reached {steps['speed']['matmul_peak_tflops']:.0f} TFLOP/s" in page
     assert f"side by side took {steps['four_small_runs']['ratio']:.2f} times as long" in page
     cold, warm = (steps["start_up"][f"{state}, first step"] for state in ("cold", "warm"))
     assert f"first step {cold:.1f} seconds after its start" in page
     assert f"and {warm:.1f} in the next process" in page
-    for row in steps["rows"]:
+    for row in steps["speed"]["rows"]:
         peer = "the authors' loss" if "the authors' loss" in row["ratio"] else "the same algorithm, run plainly"
         assert f"| {row['ratio'][peer]:.1f} |" in page.split("What these figures were to be")[1]
-    paces = [row["ratio"]["the authors' loss"] for row in steps["rows"] if "the authors' loss" in row["ratio"]]
+    paces = [row["ratio"]["the authors' loss"] for row in steps["speed"]["rows"] if len(row["ratio"]) == 2]
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     claim = f"is {min(paces):.1f} (WRN-34-10) to {max(paces):.1f} times (SmallCNN) as fast as the authors' loss"
     assert claim in readme
     attacks = found["attack-speed"]
     assert f"is {attacks['grid']['times faster an image']:.1f} times as fast an image as foolbox" in page
-    same = attacks["grid"]["foolbox"]["seconds"] / attacks["grid"]["ours"]["seconds"]
+    rows = attacks["grid"]["rows"]
+    same = rows["foolbox"]["seconds"] / rows["ours"]["seconds"]
     assert f"where recording the questions counts most, {same:.1f} times" in page
     assert f"in {attacks['autoattack']['times faster']:.1f} times less time" in page
     outcomes = [test["cases"] for test in found["gpu-tests"]["tests"].values()]
@@ -175,3 +176,32 @@ def test_the_page_of_the_report_shows_what_was_measured(monkeypatch):
 def test_the_readme_shows_pictures_of_the_page_that_are_small(name):
     assert f"(docs/{name})" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert (ROOT / "docs" / name).stat().st_size <= 200_000
+
+
+def test_a_part_of_the_speeds_is_measured_alone_and_kept_row_by_row(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    import training
+
+    def measured(name, case, options, peak):
+        if "WRN" in name:
+            raise KeyboardInterrupt
+        return training.Row(case=name)
+
+    monkeypatch.setattr(training, "matmul_peak", lambda: 1.0)
+    monkeypatch.setattr(training, "provenance", lambda device: {"torch": "now"})
+    monkeypatch.setattr(training, "measured", measured)
+    monkeypatch.setattr(training, "four_together", lambda seconds: {"ratio": 3.0})
+    out = tmp_path / "speed.json"
+    before = {
+        part: {"provenance": {"torch": "before"}} for part in ("speed", "growth", "four_small_runs", "start_up")
+    }
+    out.write_text(json.dumps(before), encoding="utf-8")
+    training.main(training.Options(out=out, only=("four_small_runs",)))
+    now = {"provenance": {"torch": "now"}}
+    assert json.loads(out.read_text()) == {**before, "four_small_runs": {**now, "ratio": 3.0}}
+    with pytest.raises(KeyboardInterrupt):
+        training.main(training.Options(out=out, only=("speed",)))
+    after = json.loads(out.read_text())
+    assert [row["case"] for row in after["speed"]["rows"]] == list(training.CASES)[:-1]
+    assert after["speed"]["provenance"] == now["provenance"]
+    assert after["growth"] == before["growth"]

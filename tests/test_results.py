@@ -170,6 +170,26 @@ def test_the_page_of_speed_shows_a_step_before_and_after_and_what_bounds_it():
         assert words in page, words
 
 
+def test_a_fast_search_is_no_weaker_than_one_in_float32_as_the_page_shows(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    from attack_speed import PIXEL, SUBJECTS, agreement_markdown
+
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    result = json.loads((ROOT / "results" / "attack-speed.json").read_text(encoding="utf-8"))
+    networks = result["agreement"]
+    assert agreement_markdown(result) in page
+    assert list(networks) == list(SUBJECTS)
+    attacks = {"PGD-20", "margin PGD-30", "GridAdv", "AutoAttack"}
+    missing = {(network, attack) for network, part in networks.items() for attack in attacks - set(part["rows"])}
+    assert missing == {(PIXEL, "AutoAttack")}
+    assert "Whether AutoAttack, as it searches by itself" in page.split("## Not measured yet")[1]
+    rows = [row for part in networks.values() for row in part["rows"].values()]
+    worse = [row["by itself"]["accuracy"] - row["float32"]["accuracy"] for row in rows]
+    assert len(worse) == 11
+    assert max(worse) <= 0.1
+    assert ("In no row is the fast search weaker;" in page) == (max(worse) <= 0)
+
+
 def test_the_page_of_defenses_shows_whose_statistics_label_best(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from averages import markdown

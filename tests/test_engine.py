@@ -13,6 +13,10 @@ from torch import Generator, Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from unperturbed.attacks import AutoAttack
+from unperturbed.attacks.apgd import APGD
+from unperturbed.attacks.fab import FAB
+from unperturbed.attacks.square import Square
 from unperturbed.averaging import Average
 from unperturbed.data import Data
 from unperturbed.datasets import load
@@ -22,6 +26,7 @@ from unperturbed.engine import fusion as fusion_room
 from unperturbed.engine import network as network_room
 from unperturbed.engine import queries as queries_room
 from unperturbed.engine import recording as recording_room
+from unperturbed.engine import searches as searches_room
 from unperturbed.engine.constant import CHANNELS, Constant, Merged, constant, linked, rewritten
 from unperturbed.engine.convolutions import CONVOLUTION, narrow
 from unperturbed.engine.network import SHAPES
@@ -653,6 +658,74 @@ def test_a_network_that_cannot_be_recorded_is_asked_as_it_is_and_that_is_said(mo
     (sentence,) = said
     assert "operation not permitted when stream is capturing" in sentence
     assert "more" not in sentence
+
+
+def by_hand(work, *sources, memory=None):
+    """A recording that is done again by hand: what it finds in place is all that it knows."""
+    work()
+    return work, work()
+
+
+SEARCHES = (
+    APGD(around=Linf(eps=0.1), steps=12),
+    APGD(around=L2(eps=0.5), steps=12, loss="targeted dlr"),
+    FAB(around=Linf(eps=0.1), steps=6),
+    Square(around=Linf(eps=0.1), steps=40),
+    Square(around=L2(eps=0.5), steps=40),
+)
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=str)
+def test_recorded_steps_of_a_search_end_where_plain_ones_do(search, on_paper, monkeypatch):
+    monkeypatch.setattr(searches_room, "recorded_on_a_gpu", by_hand)
+    f, x = shaken(network()), images(8)
+    engine = Engine(folded=True, recorded=True)
+    fast, plain = (Accelerated(f, engine, images(2), say=pytest.fail, filled_up_to=sizes) for sizes in ((4, 8), ()))
+    with frozen(fast), torch.no_grad():
+        y, target = (fast(x).argsort(1, descending=True)[:, rank] for rank in (0, 1))
+        for count in (8, 3):
+            rows = slice(0, count)
+            begun = search.begin(fast, x[rows], y[rows], target[rows], torch.Generator().manual_seed(0))
+            for half in search.plan(x).split(7):
+                seed = torch.randint(2**62, (), generator=torch.Generator().manual_seed(1))
+                # Random numbers are those of a full recording, so the plain search has to be as large.
+                full = tuple(torch.cat([part, part[-1:].expand(-count % 4, *part.shape[1:])]) for part in begun)
+                ends = plain.repeated(search, full, half, torch.Generator().manual_seed(int(seed)))
+                begun = fast.repeated(search, begun, half, torch.Generator().manual_seed(1))
+                for one, other in zip(begun, ends, strict=True):
+                    assert torch.allclose(one.double(), other[:count].double(), rtol=1e-3, atol=1e-4)
+    assert len(fast.recordings.steps) == 2
+    assert not plain.recordings.steps
+
+
+def test_a_search_on_more_images_than_were_foreseen_is_made_step_by_step(on_paper, monkeypatch):
+    monkeypatch.setattr(searches_room, "recorded_on_a_gpu", pytest.fail)
+    fast = Accelerated(
+        shaken(network()), Engine(folded=True, recorded=True), images(2), say=pytest.fail, filled_up_to=(4,)
+    )
+    attack, x = AutoAttack(eps=0.1, parts=("apgd-ce",)), images(9)
+    with frozen(fast):
+        y = fast(x).argmax(1)
+        found = attack(fast, x, y, torch.Generator().manual_seed(0))
+        assert attack.within.contains(x, found).all()
+        assert fast.queries
+
+
+def test_a_search_that_cannot_be_recorded_goes_on_by_itself_and_that_is_said(monkeypatch):
+    def failing(*arguments, **named):
+        raise RuntimeError("out of memory\nand more")
+
+    monkeypatch.setattr(searches_room, "recorded_on_a_gpu", failing)
+    f, x, said = shaken(network()), images(6), []
+    fast = Accelerated(f, Engine(folded=True), images(2), say=said.append)
+    fast.recordings = searches_room.Recordings((8,))
+    attack = AutoAttack(eps=0.1, parts=("apgd-ce", "fab-t"))
+    with frozen(f):
+        y = f(x).argmax(1)
+    found, plain = (attack(each, x, y, torch.Generator().manual_seed(0)) for each in (fast, f))
+    assert_near(found, plain, 1e-3)
+    (sentence,) = said
+    assert sentence.endswith("RuntimeError: out of memory")
 
 
 @pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN")

@@ -79,7 +79,7 @@ class APGD:
         too_long = looks & ((gains <= RISING * look) | (~shrunk & (seen >= best_loss)))
         size = torch.where(too_long, size / 2, size)
         here, gradient = chosen(too_long, best, here), chosen(too_long, best_gradient, gradient)
-        gains, seen = torch.where(looks, 0, gains), torch.where(looks, best_loss, seen)
+        gains, seen = gains.masked_fill(looks, 0), torch.where(looks, best_loss, seen)
         shrunk = torch.where(looks, too_long, shrunk)
         memory = (best, best_loss, best_gradient, gains, seen, shrunk)
         return (found, fooled, x, y, target, here, before, gradient, size, loss, *memory)

@@ -1,8 +1,6 @@
-"""Attacks that other libraries have right: C&W in L2 and Pointwise's noise by foolbox, AutoAttack by pyautoattack."""
+"""Attacks that another library has right: C&W in L2 and Pointwise's noise by foolbox."""
 
-import logging
 import os
-import sys
 import warnings
 from collections.abc import Generator as Steps
 from contextlib import contextmanager
@@ -180,21 +178,13 @@ def standing(f: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 @contextmanager
-def sealed(rng: Generator, device: torch.device) -> Steps[int]:
-    """Seed what a library draws from with a number of `rng`, and put back all that it disturbs.
-
-    That is the random numbers of torch and numpy, and what pyautoattack does to a log and to the trace of a debugger.
-    """
-    seed = int(torch.randint(2**31, (), generator=rng, device=rng.device))
-    log, trace, numpy_state = logging.getLogger("auto-attack"), sys.gettrace(), np.random.get_state()
-    disabled = log.disabled
+def sealed(rng: Generator, device: torch.device) -> Steps[None]:
+    """Seed what a library draws from with a number of `rng`, and put back the random numbers of torch and numpy."""
+    seed, numpy_state = int(torch.randint(2**31, (), generator=rng, device=rng.device)), np.random.get_state()
     try:
-        log.disabled = True
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.manual_seed(seed)
             np.random.seed(seed)
-            yield seed
+            yield
     finally:
         np.random.set_state(numpy_state)
-        sys.settrace(trace)
-        log.disabled = disabled

@@ -81,7 +81,7 @@ def placed(x: Tensor, side: Tensor, rng: Generator) -> Placed:
 def signs(x: Tensor, rng: Generator, *shape: int) -> Tensor:
     """1 or -1 for each channel of each image, and for each place of that shape in it."""
     lots = torch.rand(*x.shape[:2], *(shape or (1, 1)), generator=rng, device=x.device, dtype=x.dtype)
-    return torch.where(lots < 0.5, -1.0, 1.0).to(x.dtype)
+    return 2 * (lots < 0.5).to(x.dtype) - 1
 
 
 def stripes(x: Tensor, rng: Generator) -> Tensor:
@@ -113,7 +113,7 @@ def pyramids(side: Tensor, height: int, width: int) -> Tensor:
     for sign, first, last in ((1.0, torch.zeros_like(half), half), (-1.0, half, side)):
         middle = first + ((last - first) / 2).floor()
         apart = torch.maximum((down - middle).abs(), (along - half).abs()).minimum(half + 1)
-        one = heights[(half + 1).long()] - heights[apart.long()]
+        one = heights.index_select(0, (half + 1).long().view(1)) - heights[apart.long()]
         one = one * ((down >= first) & (down < last) & (along < side))
         total = total + sign * one / (one.square().sum().sqrt() + TINY)
     return total / (total.square().sum().sqrt() + TINY)

@@ -5,8 +5,9 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
+from ..attacks.rounds import Search, State
 from ..averaging import BATCHNORMS
 from ..losses import PerImageLoss
 from .arithmetic import Engine
@@ -14,6 +15,7 @@ from .constant import Constant, constant, hooked
 from .layouts import Layout, layout_for
 from .passes import SeparateNorms, can_be_merged
 from .queries import Query
+from .searches import Recordings
 
 Say = Callable[[str], None]
 SHAPES = 64
@@ -61,6 +63,7 @@ class Accelerated(nn.Module):
         # A copy is made of a graph, so no answer can have effects beside itself that a recording would miss.
         recorded = engine.recorded and copy is not None and answers_each_image_by_itself(f)
         self.queries = {size: Query(self.still, size, images[0]) for size in sorted(filled_up_to) if recorded}
+        self.recordings = Recordings(filled_up_to if recorded else ())
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -90,9 +93,28 @@ class Accelerated(nn.Module):
         try:
             return query(x)
         except RuntimeError as error:
-            self.queries = {}
-            self.say(f"queries are not recorded and replayed, only asked, which is slower: {first_line(error)}")
+            self.give_up_recording(error)
         return self.still(x)
+
+    def repeated(self, search: Search, state: State, plan: Tensor, rng: Generator) -> State:
+        """The state after a step of the search for each row of the plan, on recordings where that goes."""
+        if self.stands_still:
+            queries, self.queries = self.queries, {}  # A recording cannot be replayed within another one.
+            try:
+                step = self.recordings.step_for(self, search, state, plan)
+                self.queries = queries
+                if step is not None:
+                    return step(state, plan, rng)
+            except RuntimeError as error:
+                self.give_up_recording(error)
+        for now in plan:
+            state = search.step(self, state, now, rng)
+        return state
+
+    def give_up_recording(self, error: RuntimeError) -> None:
+        """Ask every further question as it comes, and say so."""
+        self.queries, self.recordings = {}, Recordings(())
+        self.say(f"queries are not recorded and replayed, only asked, which is slower: {first_line(error)}")
 
     def in_several_passes(self, *batches: Tensor) -> tuple[Tensor, ...]:
         """F's answers to each batch; passes of training go through f as one where that changes nothing."""

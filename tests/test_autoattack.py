@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from unperturbed.attacks import AutoAttack, Bounded, pgd, rounds
 from unperturbed.attacks.apgd import APGD, difference_of_logits_ratio, targeted_difference_of_logits_ratio
 from unperturbed.attacks.fab import FAB
-from unperturbed.attacks.rounds import repeated, searched
+from unperturbed.attacks.rounds import carried_out, repeated
 from unperturbed.attacks.square import Square, placed, pyramids
 from unperturbed.evaluation import evaluate
 from unperturbed.neighborhoods import L2, Linf
@@ -93,8 +93,8 @@ def y(f, x):
 @every_search
 def test_a_search_says_truly_whom_it_fooled_and_keeps_to_the_ball(search, f, x, y):
     with frozen(f):
-        found, fooled = searched(f, search, x, y, second(f, x), seeded())
-        again, _ = searched(f, search, x, y, second(f, x), seeded())
+        found, fooled = carried_out(f, search, x, y, second(f, x), seeded())
+        again, _ = carried_out(f, search, x, y, second(f, x), seeded())
     assert torch.equal(found, again)
     assert torch.equal(fooled, (predicted(f, found) != y) & search.around.contains(x, found))
     assert fooled.any()
@@ -146,10 +146,10 @@ def test_whoever_has_fallen_is_let_go_once_they_are_many(f, x, y, monkeypatch):
     search, asked = APGD(around=Linf(eps=0.06), steps=20), []
     handle = f.register_forward_hook(lambda module, args, output: asked.append(len(args[0])))
     with frozen(f):
-        found, fooled = searched(f, search, x, y, y, seeded())
+        found, fooled = carried_out(f, search, x, y, y, seeded())
         handle.remove()
         monkeypatch.setattr(rounds, "FALLEN", 2.0)
-        patient, same = searched(f, search, x, y, y, seeded())
+        patient, same = carried_out(f, search, x, y, y, seeded())
     assert asked[0] == len(x)
     assert asked[-1] == (~fooled).sum()
     assert sorted(asked, reverse=True) == asked
@@ -162,7 +162,7 @@ def test_a_search_ends_when_nobody_is_left(f, x, y):
     asked = []
     f.register_forward_hook(lambda module, args, output: asked.append(len(args[0])))
     with frozen(f):
-        _, fooled = searched(f, APGD(around=Linf(eps=0.5)), x, y, y, seeded())
+        _, fooled = carried_out(f, APGD(around=Linf(eps=0.5)), x, y, y, seeded())
     assert fooled.all()
     assert len(asked) == 1 + rounds.ROUND
 
@@ -194,13 +194,13 @@ def test_apgd_halves_steps_that_stop_to_gain_and_goes_back_to_its_best_point():
     sizes = []
     for now in search.plan(x):
         state = search.step(f, state, now, seeded())
-        sizes.append(state[8][0].item())
+        sizes.append(state.size[0].item())
     changes = [step + 1 for step in range(1, 100) if sizes[step] != sizes[step - 1]]
     assert set(changes) <= {22, 41, 57, 70, 80, 87, 93, 99}
     assert len(changes) >= 4
     assert all(sizes[step - 1] == sizes[step - 2] / 2 for step in changes)
     assert sizes[0] == pytest.approx(0.4)
-    assert (state[10] - 0.5).abs().max() < 0.02
+    assert (state.best - 0.5).abs().max() < 0.02
 
 
 def test_the_difference_of_logits_ratio_is_that_of_the_paper():
@@ -429,7 +429,7 @@ def test_the_standard_parts_and_targets_fit_the_number_of_classes(classes, parts
         seen.append((search, target))
         return x, torch.zeros_like(y, dtype=torch.bool)
 
-    monkeypatch.setattr(autoattack, "searched", watched)
+    monkeypatch.setattr(autoattack, "carried_out", watched)
     f = network(classes)
     y = predicted(f, x)
     attack = AutoAttack(eps=0.03)

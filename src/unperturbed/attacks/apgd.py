@@ -1,7 +1,7 @@
 """APGD (Croce and Hein 2020): ascent with momentum whose steps grow shorter where it stops to gain."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
@@ -19,6 +19,34 @@ LONGEST, SHRINK, SHORTEST = 0.22, 0.03, 0.06
 TINY = 1e-12
 
 
+class Climb(NamedTuple):
+    """What is known of each image, row by row."""
+
+    found: Tensor
+    """the first point that fooled f, x before there is one"""
+    fooled: Tensor
+    x: Tensor
+    y: Tensor
+    target: Tensor
+    here: Tensor
+    before: Tensor
+    """the point before this one"""
+    gradient: Tensor
+    loss: Tensor
+    size: Tensor
+    """length of a step"""
+    best: Tensor
+    """the point of the largest loss, with its loss and gradient"""
+    best_loss: Tensor
+    best_gradient: Tensor
+    gains: Tensor
+    """steps since the last look that raised the loss"""
+    seen: Tensor
+    """the largest loss that the last look saw"""
+    shrunk: Tensor
+    """whether steps grew shorter then"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class APGD:
     """A search for the largest loss in a ball; the first point that fools f counts."""
@@ -30,27 +58,15 @@ class APGD:
     def begin(self, f: nn.Module, x: Tensor, y: Tensor, target: Tensor, rng: Generator) -> State:
         here = x + self.around.sample(x, rng)
         loss, gradient, fooled = self.judged(f, here, y, target)
-        size = torch.full_like(loss, 2 * self.around.eps)
-        found, none = chosen(fooled, here, x), torch.zeros_like(loss)
-        shrunk = torch.ones_like(fooled)
-        # The last six: the best point, its loss and gradient, gains since the last look, and what that look saw.
-        return (
-            found,
-            fooled,
-            x,
-            y,
-            target,
-            here,
-            here,
-            gradient,
-            size,
-            loss,
-            here,
-            loss,
-            gradient,
-            none,
-            loss,
-            shrunk,
+        return Climb(
+            *(chosen(fooled, here, x), fooled, x, y, target, here, here, gradient, loss),
+            size=torch.full_like(loss, 2 * self.around.eps),
+            best=here,
+            best_loss=loss,
+            best_gradient=gradient,
+            gains=torch.zeros_like(loss),
+            seen=loss,
+            shrunk=torch.ones_like(fooled),
         )
 
     def plan(self, x: Tensor) -> Tensor:
@@ -63,26 +79,33 @@ class APGD:
         return torch.tensor(rows, dtype=x.dtype, device=x.device)
 
     def step(self, f: nn.Module, state: State, now: Tensor, rng: Generator) -> State:
-        found, fooled, x, y, target, here, before, gradient, size, loss, *memory = state
-        best, best_loss, best_gradient, gains, seen, shrunk = memory
-        follows, look = now[0], now[1]
-        length = size.view(-1, 1, 1, 1)
-        climbed = self.inside(x, here + length * self.around.direction(gradient))
-        moved = self.inside(x, here + follows * (climbed - here) + (1 - follows) * (here - before))
-        here, before, last = moved, here, loss
-        loss, gradient, wrong = self.judged(f, here, y, target)
-        found, fooled = chosen(wrong & ~fooled, here, found), fooled | wrong
-        better = loss > best_loss
-        best, best_gradient = chosen(better, here, best), chosen(better, gradient, best_gradient)
-        best_loss, gains = torch.where(better, loss, best_loss), gains + (loss > last)
-        looks = look > 0
-        too_long = looks & ((gains <= RISING * look) | (~shrunk & (seen >= best_loss)))
-        size = torch.where(too_long, size / 2, size)
-        here, gradient = chosen(too_long, best, here), chosen(too_long, best_gradient, gradient)
-        gains, seen = gains.masked_fill(looks, 0), torch.where(looks, best_loss, seen)
-        shrunk = torch.where(looks, too_long, shrunk)
-        memory = (best, best_loss, best_gradient, gains, seen, shrunk)
-        return (found, fooled, x, y, target, here, before, gradient, size, loss, *memory)
+        at, follows, look = Climb(*state), now[0], now[1]
+        length = at.size.view(-1, 1, 1, 1)
+        climbed = self.inside(at.x, at.here + length * self.around.direction(at.gradient))
+        inertia = (1 - follows) * (at.here - at.before)
+        here = self.inside(at.x, at.here + follows * (climbed - at.here) + inertia)
+        loss, gradient, wrong = self.judged(f, here, at.y, at.target)
+        better = loss > at.best_loss
+        best, best_loss = chosen(better, here, at.best), torch.where(better, loss, at.best_loss)
+        best_gradient = chosen(better, gradient, at.best_gradient)
+        gains, looks = at.gains + (loss > at.loss), look > 0
+        stuck = (gains <= RISING * look) | (~at.shrunk & (at.seen >= best_loss))
+        too_long = looks & stuck
+        return at._replace(
+            found=chosen(wrong & ~at.fooled, here, at.found),
+            fooled=at.fooled | wrong,
+            here=chosen(too_long, best, here),
+            before=at.here,
+            gradient=chosen(too_long, best_gradient, gradient),
+            loss=loss,
+            size=torch.where(too_long, at.size / 2, at.size),
+            best=best,
+            best_loss=best_loss,
+            best_gradient=best_gradient,
+            gains=gains.masked_fill(looks, 0),
+            seen=torch.where(looks, best_loss, at.seen),
+            shrunk=torch.where(looks, stuck, at.shrunk),
+        )
 
     def inside(self, x: Tensor, point: Tensor) -> Tensor:
         """The point, or one near it in the ball around x."""

@@ -11,7 +11,7 @@ from ..objectives import frozen
 from ..solvers import require_positive
 from .apgd import APGD
 from .fab import FAB
-from .rounds import Search, searched
+from .rounds import Search, carried_out
 from .square import Square
 
 Part = Literal["apgd-ce", "apgd-dlr", "apgd-t", "fab", "fab-t", "square"]
@@ -74,7 +74,7 @@ class AutoAttack:
                 for rank in range(1, min(MOST_TARGETS, logits.shape[1] - 1) + 1) if part in TARGETED else (0,):
                     if len(rows) == 0:
                         return found
-                    points, fooled = searched(f, search, x[rows], y[rows], ranked[rows, rank], rng)
+                    points, fooled = carried_out(f, search, x[rows], y[rows], ranked[rows, rank], rng)
                     found = found.index_copy(0, rows[fooled], points[fooled])
                     rows = rows[~fooled]
         return found

@@ -51,7 +51,7 @@ def repeated(f: nn.Module, search: Search, state: State, plan: Tensor, rng: Gene
 
 
 @torch.no_grad()
-def searched(
+def carried_out(
     f: nn.Module, search: Search, x: Tensor, y: Tensor, target: Tensor, rng: Generator
 ) -> tuple[Tensor, Tensor]:
     """For each image what the search found, and whether it fools f; whoever does goes no further."""

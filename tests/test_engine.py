@@ -30,7 +30,7 @@ from unperturbed.engine import searches as searches_room
 from unperturbed.engine.constant import CHANNELS, Constant, Merged, constant, linked, rewritten
 from unperturbed.engine.convolutions import CONVOLUTION, narrow
 from unperturbed.engine.network import SHAPES
-from unperturbed.engine.passes import SeparateNorms
+from unperturbed.engine.passes import SeparateNorms, shares_of
 from unperturbed.engine.queries import Query
 from unperturbed.engine.recording import CLOSE, WARM_UP, apart
 from unperturbed.images import Images, parts
@@ -546,7 +546,7 @@ def test_judged_queries_and_passes_of_training_are_compiled_and_bare_answers_are
 
     def compile_counting(function: Callable[..., object], **settings: object) -> Callable[..., object]:
         def counting(*arguments: object) -> object:
-            queries.extend(len(argument) for argument in arguments if isinstance(argument, Tensor))
+            queries.append(len(arguments[0])) if arguments else None
             return function(*arguments)
 
         return counting
@@ -555,12 +555,12 @@ def test_judged_queries_and_passes_of_training_are_compiled_and_bare_answers_are
     with torch._dynamo.config.patch(recompile_limit=8):
         fast = fast_network(shaken(network()).train(), compiled=True)
     assert fast(images(3)).shape == (3, 10)
-    assert queries == [3]
+    assert queries == [8], "filled up"
     with frozen(fast):
         assert fast(images(5)).shape == (5, 10)
-        assert queries == [3]
+        assert queries == [8]
         assert fast.judging(cross_entropy)(images(6), torch.arange(6)).shape == (6,)
-    assert queries == [3, 6, 6]
+    assert queries == [8, 6]
 
 
 @pytest.mark.parametrize(("side", "layout"), [(8, torch.contiguous_format), (16, torch.channels_last)], ids=str)
@@ -1565,7 +1565,7 @@ def test_several_passes_as_one_equal_one_after_the_other(architecture, compiled)
             (answers[0].sum() + answers[1].square().sum()).backward()
         for mine, its in zip(found, expected, strict=True):
             assert_near(mine, its, 1e-9)
-    assert seen == [12, 12]
+    assert seen == [16, 16], "filled up"
     for mine, its in zip(f.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, its.grad, rtol=1e-9, atol=1e-9)
     for (name, mine), its in zip(f.named_buffers(), twin.buffers(), strict=True):
@@ -1586,8 +1586,11 @@ def test_norms_of_passes_are_those_of_batchnorm_also_far_from_zero(sizes, affine
         part.running_mean.copy_(torch.tensor([40.0, 0.0, -7.0]))
     x = (torch.randn(9, 3, 4, 5, generator=rng) + torch.tensor([41.0, 3.0, -7.0]).view(3, 1, 1)).to(dtype)
     mine, its = x.clone().requires_grad_(), x.double().requires_grad_()
-    with SeparateNorms(sizes):
-        y = norm(mine)
+    # Two images behind the passes belong to none.
+    with SeparateNorms(shares_of(sizes, torch.cat([x, x[:2]]).float())):
+        y = norm(torch.cat([mine, 100 * mine[:2]]))
+    assert not y[9:].any()
+    y = y[:9]
     assert y.dtype == dtype
     truth = torch.cat([twin(part) for part in its.split(sizes)])
     slopes = torch.randn(x.shape, generator=rng)
@@ -1602,14 +1605,21 @@ def test_norms_of_passes_are_those_of_batchnorm_also_far_from_zero(sizes, affine
 
 def test_a_norm_that_stands_still_in_a_pass_of_training_keeps_its_statistics():
     norm, x = nn.BatchNorm2d(3).eval(), images(4, (3, 8, 8))
-    with SeparateNorms((1, 3)):
+    with SeparateNorms(shares_of((1, 3), x)):
         torch.testing.assert_close(norm(x), x / (1 + norm.eps) ** 0.5)
     assert norm.running_mean.eq(0).all()
 
 
-def test_a_pass_of_one_pixel_has_no_statistics_to_train_by():
-    with SeparateNorms((1, 3)), pytest.raises(ValueError, match="more than one pixel in a pass"):
-        nn.BatchNorm2d(3)(images(4, (3, 1, 1)))
+def test_a_pass_of_one_image_is_a_pass_of_its_own(compiled):
+    f, twin = (shaken(network()).train() for _ in range(2))
+    fast, (one, others) = fast_network(f, compiled=True), images(6).split((1, 5))
+    for answer, meant in zip(passes(fast, one, others), (twin(one), twin(others)), strict=True):
+        assert_near(answer, meant, 1e-4)
+    for mine, its in zip(f.buffers(), twin.buffers(), strict=True):
+        torch.testing.assert_close(mine, its)
+    pixels = nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(1, 10))
+    with pytest.raises(ValueError, match="Expected more than 1 value per channel when training"):
+        Accelerated(pixels, Engine(compiled=True), images(2, (1, 1, 1)), say=pytest.fail)(images(1, (1, 1, 1)))
 
 
 class Neighborly(nn.Module):

@@ -5,6 +5,8 @@
 Networks are trained here, each in a minute or two, unless they lie in the folder MODELS, where they are kept. A point
 counts if the network misclassifies it in float32, whoever made it. Peers get images that the network classifies
 correctly, since they leave others alone, and ours the same ones.
+
+Each part of the file, and each network of the agreement, has its own provenance.
 """
 
 import json
@@ -132,7 +134,8 @@ def grid_search(f: nn.Module, dataset: Dataset, images: int) -> dict[str, Any]:
     peer = theirs(f, x, y, lambda x, y: attack.run(wrapped, x, y))
     whole, part = ours(f, dataset.test_images, dataset.test_labels, grid()), ours(f, x, y, grid())
     pace = peer["seconds"] / peer["images"] / (whole["seconds"] / whole["images"])
-    return {"ours, all test images": whole, "ours": part, "foolbox": peer, "times faster an image": pace}
+    rows = {"ours, all test images": whole, "ours": part, "foolbox": peer}
+    return {"rows": rows, "times faster an image": pace}
 
 
 def auto_attack(f: nn.Module, dataset: Dataset, images: int) -> dict[str, Any]:
@@ -146,7 +149,8 @@ def auto_attack(f: nn.Module, dataset: Dataset, images: int) -> dict[str, Any]:
             return attack.run_standard_evaluation(x, y)[0]
 
     peer, own = theirs(f, x, y, run), ours(f, x, y, AutoAttack(eps=EPS))
-    return {"ours": own, "pyautoattack": peer, "times faster": peer["seconds"] / own["seconds"]}
+    rows = {"ours": own, "pyautoattack": peer}
+    return {"rows": rows, "times faster": peer["seconds"] / own["seconds"]}
 
 
 def agreement(f: nn.Module, dataset: Dataset, images: int, eps: float) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -167,11 +171,8 @@ def markdown(result: dict[str, Any]) -> str:
     """The table of docs/performance.md."""
     lines = ["| attack | by | images | standing, % | seconds |", "|---|---|---:|---:|---:|"]
     for attack, key in (("GridAdv, 775 points", "grid"), ("AutoAttack", "autoattack")):
-        for who, row in result[key].items():
-            if isinstance(row, dict):
-                lines.append(
-                    f"| {attack} | {who} | {row['images']:,} | {row['accuracy']:.2f} | {row['seconds']:.1f} |"
-                )
+        for who, row in result[key]["rows"].items():
+            lines.append(f"| {attack} | {who} | {row['images']:,} | {row['accuracy']:.2f} | {row['seconds']:.1f} |")
     return "\n".join(lines)
 
 
@@ -179,8 +180,8 @@ def agreement_markdown(result: dict[str, Any]) -> str:
     """The table of docs/performance.md on what precision costs an attack."""
     head = "| network | attack | images | standing, % | in float32 | difference |"
     lines = [head, "|---|---|---:|---:|---:|---:|"]
-    for network, attacks in result["agreement"].items():
-        for attack, found in attacks.items():
+    for network, part in result["agreement"].items():
+        for attack, found in part["rows"].items():
             fast, slow = found["by itself"]["accuracy"], found["float32"]["accuracy"]
             count = found["by itself"]["images"]
             lines.append(f"| {network} | {attack} | {count:,} | {fast:.2f} | {slow:.2f} | {fast - slow:+.2f} |")
@@ -190,27 +191,26 @@ def agreement_markdown(result: dict[str, Any]) -> str:
 def main(options: Options) -> None:
     """Measure, print and write JSON."""
     cifar10 = load("cifar10", options.data)
-    before = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {"agreement": {}}
-    result: dict[str, Any] = {**before, "provenance": provenance(GPU)}
+    result: dict[str, Any] = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
     wanted = options.only or ("grid", "autoattack", "agreement")
 
-    def keep(name: str, value: Any) -> None:
-        print(name, json.dumps(value), flush=True)
+    def keep(parts: dict[str, Any], name: str, figures: dict[str, Any]) -> None:
+        parts[name] = {"provenance": provenance(GPU), **figures}
+        print(name, json.dumps(figures), flush=True)
         options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
     if "grid" in wanted:
-        result["grid"] = grid_search(trained(SUBJECTS[SPATIAL], cifar10, options.models), cifar10, options.images)
-        keep("grid", result["grid"])
+        f = trained(SUBJECTS[SPATIAL], cifar10, options.models)
+        keep(result, "grid", grid_search(f, cifar10, options.images))
     if "autoattack" in wanted:
-        result["autoattack"] = auto_attack(trained(SUBJECTS[PIXEL], cifar10, options.models), cifar10, options.images)
-        keep("autoattack", result["autoattack"])
+        f = trained(SUBJECTS[PIXEL], cifar10, options.models)
+        keep(result, "autoattack", auto_attack(f, cifar10, options.images))
     for name, subject in SUBJECTS.items() if "agreement" in wanted else ():
         dataset = load("mnist", options.data) if name == DIGITS else cifar10
-        result["agreement"][name] = {}
-        f = trained(subject, dataset, options.models)
+        f, rows = trained(subject, dataset, options.models), {}
         for attack, precisions in agreement(f, dataset, options.images, subject.eps):
-            result["agreement"][name][attack] = precisions
-            keep(f"{name}, {attack}", precisions)
+            rows[attack] = precisions
+            keep(result.setdefault("agreement", {}), name, {"rows": rows})
 
 
 if __name__ == "__main__":

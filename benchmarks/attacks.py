@@ -152,7 +152,7 @@ def contestants(images: int, few: int, many: int, seed: int) -> Iterator[Contest
         foolbox=fb and theirs(fb.SpatialAttack(num_rotations=31)),
     )
     standard = AutoAttack(eps=EPS)
-    yield from of("AutoAttack", ball, ours=pyautoattack and ours(standard), pyautoattack=pyautoattack and whole)
+    yield from of("AutoAttack", ball, ours=ours(standard), pyautoattack=pyautoattack and whole)
 
 
 def installed(name: str) -> Any:

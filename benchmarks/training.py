@@ -5,6 +5,9 @@
 Every row is a step of SRT with a fifth of the batch labeled: C(x), the search, the outer passes, the update. Ours
 also draws and augments its batch in that time; the peers get one that lies ready on the device. The peers run as
 PyTorch comes: TF32 convolutions, channels first, cudnn choosing by trial. FOLDER holds SRTD.py of the authors.
+
+The file has four parts, each with its own provenance; `--only` names those to measure, and the others stay as they
+are. `growth`, how cost grows with batch, K and width, is measured only if it is named.
 """
 
 import json
@@ -18,7 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import tyro
@@ -77,7 +80,9 @@ GROWTH = {
     **{f"SmallCNN, K = {steps}": pixel(SmallCNN(), steps) for steps in (1, 10)},
     **{f"SmallCNN, K = 40, batch {batch}": pixel(SmallCNN(), 40, batch=batch) for batch in (512, 2048)},
     **{f"WRN-10-{width}, K = 10": pixel(WideResNet(depth=10, width=width), 10) for width in (1, 4)},
+    **CASES,
 }
+Part = Literal["speed", "growth", "four_small_runs", "start_up"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,14 +93,15 @@ class Options:
     """folder with the authors' SRTD.py"""
     out: Path = Path("results/training-speed.json")
     """file for the numbers"""
-    only: tuple[str, ...] = ()
-    """words in the names of cases; all if none are given"""
-    growth: bool = False
-    """also how cost grows with batch, K and width"""
+    only: tuple[Part, ...] = ("speed", "four_small_runs", "start_up")
+    """parts to measure; others that the file holds are kept"""
+    cases: tuple[str, ...] = ()
+    """words in the names of cases; all if none are given; a part holds those of its latest run alone"""
     seconds: float = 2.0
     """of steps for each figure"""
     start: str | None = None
-    """only start a run of that case, and print the seconds to its first step and to its first replayed one"""
+    """only start a run of that case, and print the seconds of importing PyTorch's compiler, and of a run from then on
+    to its first step and to its first replayed one"""
 
 
 @dataclass(kw_only=True)
@@ -268,6 +274,20 @@ def measured(name: str, case: Case, options: Options, peak: float) -> Row:
     return row
 
 
+def table(cases: dict[str, Case], options: Options, keep: Callable[[dict[str, Any]], None]) -> None:
+    """Measure the cases that are asked for, and keep the rows after each: a run that is stopped loses none."""
+    figures: dict[str, Any] = {"matmul_peak_tflops": matmul_peak(), "rows": []}
+    for name, case in cases.items():
+        if options.cases and not any(word in name for word in options.cases):
+            continue
+        row = measured(name, case, options, figures["matmul_peak_tflops"])
+        figures["rows"].append(asdict(row))
+        speeds = ", ".join(f"{who} {speed:,.0f}" for who, speed in row.images_per_second.items())
+        ratios = ", ".join(f"{ratio:.1f}" for ratio in row.ratio.values())
+        print(f"{name}: {speeds} images/s; ratios {ratios}; {row.share_of_matmul_peak:.0%} of peak", flush=True)
+        keep(figures)
+
+
 def kernels(step: Callable[[], object]) -> tuple[int, float, float]:
     """How many kernels a step launches, and milliseconds in convolutions and matrix products, and in all others."""
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
@@ -308,8 +328,9 @@ def start_up(name: str) -> dict[str, float]:
             command = [sys.executable, __file__, "--start", name]
             environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": cache}
             answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-            first, replay = json.loads(answer.stdout.splitlines()[-1])
-            found |= {f"{state}, first step": first, f"{state}, first replay": replay}
+            imports, first, replay = json.loads(answer.stdout.splitlines()[-1])
+            found |= {f"{state}, imports of the compiler": imports}
+            found |= {f"{state}, first step": imports + first, f"{state}, first replay": imports + replay}
     return {**found, "warm share of cold": found["warm, first step"] / found["cold, first step"]}
 
 
@@ -328,7 +349,7 @@ def markdown(result: dict[str, Any]) -> str:
         "| network and search | ms a step | ms in products | their share of peak | ms in other kernels | kernels |",
         "|---|---:|---:|---:|---:|---:|",
     ]
-    for row in result["rows"]:
+    for row in result["speed"]["rows"]:
         pace, ratio, case = row["images_per_second"], row["ratio"], row["case"]
         paces = " | ".join(shown(pace, who, ",.0f") for who in ("ours", plainly, authors))
         ratios = " | ".join(shown(ratio, who, ".1f") for who in (plainly, authors))
@@ -342,12 +363,12 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 def growth_markdown(result: dict[str, Any]) -> str:
-    """The table of docs/performance.md on how cost grows; the cases of both tables are its ends."""
+    """The table of docs/performance.md on how cost grows."""
     lines = [
         "| network and search | ms a step | ours, images a second | plainly | share of peak | GiB |",
         "|---|---:|---:|---:|---:|---:|",
     ]
-    for row in (*result["growth"], *result["rows"]):
+    for row in result["growth"]["rows"]:
         pace = row["images_per_second"]
         plainly = pace["the same algorithm, run plainly"]
         lines.append(
@@ -360,30 +381,30 @@ def growth_markdown(result: dict[str, Any]) -> str:
 def main(options: Options) -> None:
     """Measure, print a table and write JSON."""
     if options.start is not None:
-        run, first, replay = started({**CASES, **GROWTH}[options.start])
+        begun = time.perf_counter()
+        import_module("torch._inductor.compile_fx")  # A run imports it by itself; here it is timed.
+        imports = time.perf_counter() - begun
+        run, first, replay = started(GROWTH[options.start])
         if run.remarks:
             raise RuntimeError(f"{options.start}: {run.remarks}")
-        print(json.dumps([first, replay]))
+        print(json.dumps([imports, first, replay]))
         return
-    peak = matmul_peak()
-    result: dict[str, Any] = {"provenance": provenance(GPU), "matmul_peak_tflops": peak, "rows": [], "growth": []}
-    cases = {**CASES, **(GROWTH if options.growth else {})}
-    for name, case in cases.items():
-        if options.only and not any(word in name for word in options.only):
-            continue
-        row = measured(name, case, options, peak)
-        result["growth" if name in GROWTH else "rows"].append(asdict(row))
-        speeds = ", ".join(f"{who} {speed:,.0f}" for who, speed in row.images_per_second.items())
-        ratios = ", ".join(f"{ratio:.1f}" for ratio in row.ratio.values())
-        print(f"{name}: {speeds} images/s; ratios {ratios}; {row.share_of_matmul_peak:.0%} of peak", flush=True)
+    result: dict[str, Any] = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
+
+    def keep(part: Part, figures: dict[str, Any]) -> None:
+        result[part] = {"provenance": provenance(GPU), **figures}
         options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    if not options.only or "together" in options.only:
-        result["four_small_runs"] = four_together(options.seconds)
+
+    if "speed" in options.only:
+        table(CASES, options, lambda figures: keep("speed", figures))
+    if "growth" in options.only:
+        table(GROWTH, options, lambda figures: keep("growth", figures))
+    if "four_small_runs" in options.only:
+        keep("four_small_runs", four_together(options.seconds))
         print("four together:", result["four_small_runs"], flush=True)
-    if not options.only or "start" in options.only:
-        result["start_up"] = start_up("ResNet-18, K = 10")
+    if "start_up" in options.only:
+        keep("start_up", start_up("ResNet-18, K = 10"))
         print("start-up:", result["start_up"], flush=True)
-    options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
-"""C&W, Pointwise and AutoAttack: what the libraries behind them do wrong must not reach an evaluation."""
+"""C&W and Pointwise: what the library behind them does wrong must not reach an evaluation."""
 
-import logging
 import sys
 from dataclasses import replace
 
@@ -9,22 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from unperturbed.attacks import DDN, Attack, AutoAttack, Bounded, CarliniWagnerL2, MinimumNorm, Pointwise, pgd
+from unperturbed.attacks import DDN, Attack, Bounded, CarliniWagnerL2, Pointwise
 from unperturbed.attacks.libraries import taken_back
 from unperturbed.evaluation import evaluate
 
 CW = CarliniWagnerL2(searches=4, steps=40, step_size=0.05, first_c=1.0)
 POINTWISE = Pointwise(pixels=20, noises=40, restarts=2)
-GRADIENTS = AutoAttack(eps=0.06, parts=("apgd-ce", "apgd-t"))
-ATTACKS = {
-    "C&W": CW,
-    "Pointwise": POINTWISE,
-    "AutoAttack": GRADIENTS,
-    "AutoAttack in L2": AutoAttack(eps=0.3, norm="L2", parts=("apgd-dlr", "fab")),
-}
-LIBRARY = {CarliniWagnerL2: "foolbox", Pointwise: "foolbox", AutoAttack: "pyautoattack"}
-every_attack = pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
-both_smallest = pytest.mark.parametrize("attack", [CW, POINTWISE], ids=["C&W", "Pointwise"])
+every_attack = pytest.mark.parametrize("attack", [CW, POINTWISE], ids=["C&W", "Pointwise"])
 
 
 def seeded(seed=0):
@@ -63,7 +53,7 @@ def predicted(f, x):
 def _with_libraries(request):
     """Skip where a library is not installed; the tests of that very case need none."""
     if "attack" in request.fixturenames and "monkeypatch" not in request.fixturenames:
-        skip_without(LIBRARY[type(request.getfixturevalue("attack"))])
+        skip_without("foolbox")
 
 
 def skip_without(*names):
@@ -94,7 +84,7 @@ def test_an_attack_leaves_everything_as_it_was(attack, f, x, y, caplog, capsys):
     f[0].weight.requires_grad_(False)
     f[1].eval()
     weights, images = {name: value.clone() for name, value in f.state_dict().items()}, x.clone()
-    states, trace = (torch.get_rng_state(), np.random.get_state()[1].copy()), sys.gettrace()
+    states = torch.get_rng_state(), np.random.get_state()[1].copy()
     found = attack(f, x, y, seeded())
     assert torch.equal(found, attack(f, x, y, seeded()))
     assert (found.shape, found.dtype, found.requires_grad) == (x.shape, x.dtype, False)
@@ -105,8 +95,6 @@ def test_an_attack_leaves_everything_as_it_was(attack, f, x, y, caplog, capsys):
     assert all(torch.equal(value, weights[name]) for name, value in f.state_dict().items())
     assert torch.equal(torch.get_rng_state(), states[0])
     assert np.array_equal(np.random.get_state()[1], states[1])
-    assert sys.gettrace() is trace
-    assert not logging.getLogger("auto-attack").disabled
     assert capsys.readouterr() == ("", "")
     assert not caplog.records
 
@@ -121,8 +109,6 @@ def test_an_attack_fools_some_leaves_wrong_ones_alone_and_keeps_to_images(attack
     assert changed.any()
     assert found.min() >= 0
     assert found.max() <= 1
-    if not isinstance(attack, MinimumNorm):
-        assert attack.within.contains(x, found).all()
 
 
 @every_attack
@@ -131,7 +117,7 @@ def test_with_nobody_left_to_fool_or_nobody_at_all_x_comes_back(attack, f, x, y)
     assert attack(f, x[:0], y[:0], seeded()).shape == (0, 1, 6, 6)
 
 
-@both_smallest
+@every_attack
 def test_an_image_that_cannot_be_fooled_comes_back_and_not_black(attack, x):
     f = stubborn()
     assert torch.equal(attack(f, x, predicted(f, x), seeded()), x)
@@ -215,58 +201,12 @@ def test_more_restarts_of_pointwise_never_change_more_pixels(f, x, y):
     assert (sizes[1] < sizes[0]).any()
 
 
-def test_autoattack_fools_whatever_pgd_fools(f, rng):
-    skip_without("pyautoattack")
-    x = torch.rand(40, 1, 6, 6, generator=rng)
-    y, attacks = predicted(f, x), (pgd(eps=0.03), replace(GRADIENTS, eps=0.03))
-    by_pgd, by_all = (predicted(f, attack(f, x, y, seeded())) == y for attack in attacks)
-    assert 0 < by_all.sum() <= by_pgd.sum() < len(x)
-
-
-@pytest.mark.parametrize(
-    ("classes", "parts"),
-    [
-        (2, ("apgd-ce", "fab-t", "square")),
-        (3, ("apgd-ce", "fab-t", "square")),
-        (4, ("apgd-ce", "apgd-t", "fab-t", "square")),
-        (12, ("apgd-ce", "apgd-t", "fab-t", "square")),
-    ],
-)
-def test_the_standard_parts_and_targets_fit_the_number_of_classes(classes, parts, x, monkeypatch):
-    pyautoattack = pytest.importorskip("pyautoattack")
-    seen = []
-    run = pyautoattack.AutoAttack.run_standard_evaluation
-
-    def watched(self, *args, **kwargs):
-        seen.append((tuple(self.attacks_to_run), self.apgd_targeted.n_target_classes, self.fab.n_target_classes))
-        self.square.n_queries, self.fab.n_iter, self.apgd.n_iter, self.apgd_targeted.n_iter = 20, 5, 5, 5
-        return run(self, *args, **kwargs)
-
-    monkeypatch.setattr(pyautoattack.AutoAttack, "run_standard_evaluation", watched)
-    f = network(classes)
-    AutoAttack(eps=0.03)(f, x[:4], predicted(f, x[:4]), seeded())
-    assert seen == [(parts, min(9, classes - 1), min(9, classes - 1))]
-
-
-def test_a_part_that_is_chosen_but_not_defined_for_so_few_classes_is_refused(x):
-    skip_without("pyautoattack")
-    f = network(3)
-    with pytest.raises(ValueError, match=r"^AutoAttack.parts apgd-t are not defined for 3 classes$"):
-        AutoAttack(parts=("apgd-t", "apgd-dlr"))(f, x, predicted(f, x), seeded())
-
-
-def test_the_budget_of_autoattack_names_its_parts():
-    assert AutoAttack(eps=0.3).budget == "Linf 0.3, APGD-CE, APGD-T, FAB-T, Square (APGD-T from 4 classes on)"
-    assert AutoAttack(eps=0.5, norm="L2", parts=("square",)).budget == "L2 0.5, Square"
-
-
 @every_attack
 def test_a_missing_library_is_named_with_the_command_that_installs_it(attack, f, x, y, monkeypatch):
-    name = LIBRARY[type(attack)]
-    monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "foolbox", None)
     with pytest.raises(ModuleNotFoundError) as error:
         attack(f, x, y, seeded())
-    assert str(error.value) == f"{type(attack).__name__} needs {name}: pip install 'unperturbed[attacks]'"
+    assert str(error.value) == f"{type(attack).__name__} needs foolbox: pip install 'unperturbed[attacks]'"
 
 
 @pytest.mark.parametrize(
@@ -275,13 +215,6 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(attack, f,
         (CarliniWagnerL2, {"searches": 0}, "CarliniWagnerL2.searches must be at least 1, got 0"),
         (CarliniWagnerL2, {"first_c": 0.0}, "CarliniWagnerL2.first_c must be a positive number, got 0.0"),
         (Pointwise, {"pixels": 0}, "Pointwise.pixels must be at least 1, got 0"),
-        (AutoAttack, {"eps": -1.0}, "AutoAttack.eps must be a positive number, got -1.0"),
-        (AutoAttack, {"norm": "L1"}, "AutoAttack.norm must be Linf or L2, got 'L1'"),
-        (
-            AutoAttack,
-            {"parts": ("pgd",)},
-            "AutoAttack.parts must be some of apgd-ce, apgd-dlr, apgd-t, fab, fab-t, square, got ('pgd',)",
-        ),
     ],
 )
 def test_settings_that_make_no_sense_are_refused_in_one_sentence(kind, wrong, sentence):

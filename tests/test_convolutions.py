@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unperturbed.engine.convolutions import CONVOLUTION, NarrowConvolutions, narrow
+from unperturbed.engine.convolutions import CONVOLUTION, NarrowConvolutions, narrow, suits
 from unperturbed.models import ResNet
 
 HERE = Path(__file__)
@@ -85,6 +85,24 @@ def test_narrow_convolutions_train_as_others_do(monkeypatch):
     assert 0 < apart["narrow"] <= 1.5 * apart["bfloat16"]
 
 
+@pytest.mark.parametrize(
+    ("shape", "stride", "suited"),
+    [
+        ((64, 64, 3, 3), 1, True),
+        ((65, 64, 3, 3), 1, False),
+        ((128, 64, 1, 1), 2, True),
+        ((128, 64, 1, 1), 1, False),
+        ((128, 60, 1, 1), 2, False),
+        ((1024, 512, 1, 1), 2, False),
+        ((128, 64, 3, 3), 2, False),
+        ((128, 64, 1, 2), 2, False),
+    ],
+    ids=str,
+)
+def test_kernels_of_our_own_take_few_channels_and_shortcuts_that_leave_pixels_out(shape, stride, suited):
+    assert suits(torch.empty(shape), stride) == suited
+
+
 @pytest.mark.skipif(find_spec("triton") is None, reason="needs triton, which interprets its kernels on a CPU")
 def test_kernels_of_our_own_have_the_values_and_the_slopes_of_the_convolution():
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
@@ -96,7 +114,8 @@ def compare_kernels() -> None:
     from unperturbed.engine import kernels
 
     cases = [(1, 5, 9, 3, 1, 0), (3, 16, 8, 3, 1, 1), (16, 16, 8, 3, 1, 1), (16, 32, 8, 3, 2, 1)]
-    for channels, filters, side, size, stride, padding in [*cases, (24, 20, 7, 1, 1, 0), (32, 3, 5, 5, 1, 2)]:
+    cases += [(24, 20, 7, 1, 1, 0), (32, 3, 5, 5, 1, 2), (32, 80, 7, 1, 2, 0)]
+    for channels, filters, side, size, stride, padding in cases:
         x, weight = drawn(3, channels, side, side).float(), drawn(filters, channels, size, size, seed=1).float()
         x, weight = (part.contiguous(memory_format=torch.channels_last).requires_grad_() for part in (x, weight))
         bias, plain = drawn(filters, seed=2).float(), F.conv2d(x, weight, None, stride, padding)

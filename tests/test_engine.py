@@ -13,6 +13,10 @@ from torch import Generator, Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from unperturbed.attacks import AutoAttack
+from unperturbed.attacks.apgd import APGD
+from unperturbed.attacks.fab import FAB
+from unperturbed.attacks.square import Square
 from unperturbed.averaging import Average
 from unperturbed.data import Data
 from unperturbed.datasets import load
@@ -22,9 +26,11 @@ from unperturbed.engine import fusion as fusion_room
 from unperturbed.engine import network as network_room
 from unperturbed.engine import queries as queries_room
 from unperturbed.engine import recording as recording_room
+from unperturbed.engine import searches as searches_room
 from unperturbed.engine.constant import CHANNELS, Constant, Merged, constant, linked, rewritten
 from unperturbed.engine.convolutions import CONVOLUTION, narrow
 from unperturbed.engine.network import SHAPES
+from unperturbed.engine.passes import SeparateNorms
 from unperturbed.engine.queries import Query
 from unperturbed.engine.recording import CLOSE, WARM_UP, apart
 from unperturbed.images import Images, parts
@@ -355,7 +361,7 @@ def assert_rewritten_truly(f: nn.Module, *, norms: int, rectified: int | None = 
             weight.normal_(std=0.3, generator=rng)
     for for_tensor_cores, ours in ((False, False), (True, False), (True, True)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(constant_room, "narrow", lambda _, ours=ours: ours)
+            patch.setattr(constant_room, "suits", lambda *_, ours=ours: ours)
             module, merged = rewritten(f, for_tensor_cores=for_tensor_cores)
         copy = linked(module, merged, f)
         assert count(module, nn.BatchNorm2d) == norms
@@ -539,7 +545,11 @@ def test_judged_queries_and_passes_of_training_are_compiled_and_bare_answers_are
     queries: list[int] = []
 
     def compile_counting(function: Callable[..., object], **settings: object) -> Callable[..., object]:
-        return lambda *tensors: queries.extend(map(len, tensors)) or function(*tensors)
+        def counting(*arguments: object) -> object:
+            queries.extend(len(argument) for argument in arguments if isinstance(argument, Tensor))
+            return function(*arguments)
+
+        return counting
 
     monkeypatch.setattr(torch, "compile", compile_counting)
     with torch._dynamo.config.patch(recompile_limit=8):
@@ -648,6 +658,74 @@ def test_a_network_that_cannot_be_recorded_is_asked_as_it_is_and_that_is_said(mo
     (sentence,) = said
     assert "operation not permitted when stream is capturing" in sentence
     assert "more" not in sentence
+
+
+def by_hand(work, *sources, memory=None):
+    """A recording that is done again by hand: what it finds in place is all that it knows."""
+    work()
+    return work, work()
+
+
+SEARCHES = (
+    APGD(around=Linf(eps=0.1), steps=12),
+    APGD(around=L2(eps=0.5), steps=12, loss="targeted dlr"),
+    FAB(around=Linf(eps=0.1), steps=6),
+    Square(around=Linf(eps=0.1), steps=40),
+    Square(around=L2(eps=0.5), steps=40),
+)
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=str)
+def test_recorded_steps_of_a_search_end_where_plain_ones_do(search, on_paper, monkeypatch):
+    monkeypatch.setattr(searches_room, "recorded_on_a_gpu", by_hand)
+    f, x = shaken(network()), images(8)
+    engine = Engine(folded=True, recorded=True)
+    fast, plain = (Accelerated(f, engine, images(2), say=pytest.fail, filled_up_to=sizes) for sizes in ((4, 8), ()))
+    with frozen(fast), torch.no_grad():
+        y, target = (fast(x).argsort(1, descending=True)[:, rank] for rank in (0, 1))
+        for count in (8, 3):
+            rows = slice(0, count)
+            begun = search.begin(fast, x[rows], y[rows], target[rows], torch.Generator().manual_seed(0))
+            for half in search.plan(x).split(7):
+                seed = torch.randint(2**62, (), generator=torch.Generator().manual_seed(1))
+                # Random numbers are those of a full recording, so the plain search has to be as large.
+                full = tuple(torch.cat([part, part[-1:].expand(-count % 4, *part.shape[1:])]) for part in begun)
+                ends = plain.repeated(search, full, half, torch.Generator().manual_seed(int(seed)))
+                begun = fast.repeated(search, begun, half, torch.Generator().manual_seed(1))
+                for one, other in zip(begun, ends, strict=True):
+                    assert torch.allclose(one.double(), other[:count].double(), rtol=1e-3, atol=1e-4)
+    assert len(fast.recordings.steps) == 2
+    assert not plain.recordings.steps
+
+
+def test_a_search_on_more_images_than_were_foreseen_is_made_step_by_step(on_paper, monkeypatch):
+    monkeypatch.setattr(searches_room, "recorded_on_a_gpu", pytest.fail)
+    fast = Accelerated(
+        shaken(network()), Engine(folded=True, recorded=True), images(2), say=pytest.fail, filled_up_to=(4,)
+    )
+    attack, x = AutoAttack(eps=0.1, parts=("apgd-ce",)), images(9)
+    with frozen(fast):
+        y = fast(x).argmax(1)
+        found = attack(fast, x, y, torch.Generator().manual_seed(0))
+        assert attack.within.contains(x, found).all()
+        assert fast.queries
+
+
+def test_a_search_that_cannot_be_recorded_goes_on_by_itself_and_that_is_said(monkeypatch):
+    def failing(*arguments, **named):
+        raise RuntimeError("out of memory\nand more")
+
+    monkeypatch.setattr(searches_room, "recorded_on_a_gpu", failing)
+    f, x, said = shaken(network()), images(6), []
+    fast = Accelerated(f, Engine(folded=True), images(2), say=said.append)
+    fast.recordings = searches_room.Recordings((8,))
+    attack = AutoAttack(eps=0.1, parts=("apgd-ce", "fab-t"))
+    with frozen(f):
+        y = f(x).argmax(1)
+    found, plain = (attack(each, x, y, torch.Generator().manual_seed(0)) for each in (fast, f))
+    assert_near(found, plain, 1e-3)
+    (sentence,) = said
+    assert sentence.endswith("RuntimeError: out of memory")
 
 
 @pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN")
@@ -1495,6 +1573,43 @@ def test_several_passes_as_one_equal_one_after_the_other(architecture, compiled)
         assert "tracked" not in name or mine == 4
     with torch.no_grad():
         assert [len(answer) for answer in passes(fast.eval(), *batches)] == [5, 7]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("sizes", [(9,), (2, 7), (1, 3, 5)], ids=str)
+def test_norms_of_passes_are_those_of_batchnorm_also_far_from_zero(sizes, affine, dtype):
+    rng = Generator().manual_seed(0)
+    norm, twin = (nn.BatchNorm2d(3, affine=affine, momentum=0.3) for _ in range(2))
+    twin = twin.double()
+    for part in (norm, twin):
+        part.running_mean.copy_(torch.tensor([40.0, 0.0, -7.0]))
+    x = (torch.randn(9, 3, 4, 5, generator=rng) + torch.tensor([41.0, 3.0, -7.0]).view(3, 1, 1)).to(dtype)
+    mine, its = x.clone().requires_grad_(), x.double().requires_grad_()
+    with SeparateNorms(sizes):
+        y = norm(mine)
+    assert y.dtype == dtype
+    truth = torch.cat([twin(part) for part in its.split(sizes)])
+    slopes = torch.randn(x.shape, generator=rng)
+    found = torch.autograd.grad(y, [mine, *norm.parameters()], slopes.to(dtype))
+    wanted = torch.autograd.grad(truth, [its, *twin.parameters()], slopes.to(dtype).double())
+    close = 1e-4 if dtype == torch.float32 else 2e-2
+    for one, other in zip((y, *found), (truth, *wanted), strict=True):
+        assert_near(one.double(), other, close)
+    for one, other in ((norm.running_mean, twin.running_mean), (norm.running_var, twin.running_var)):
+        assert_near(one.double(), other, 1e-5)
+
+
+def test_a_norm_that_stands_still_in_a_pass_of_training_keeps_its_statistics():
+    norm, x = nn.BatchNorm2d(3).eval(), images(4, (3, 8, 8))
+    with SeparateNorms((1, 3)):
+        torch.testing.assert_close(norm(x), x / (1 + norm.eps) ** 0.5)
+    assert norm.running_mean.eq(0).all()
+
+
+def test_a_pass_of_one_pixel_has_no_statistics_to_train_by():
+    with SeparateNorms((1, 3)), pytest.raises(ValueError, match="more than one pixel in a pass"):
+        nn.BatchNorm2d(3)(images(4, (3, 1, 1)))
 
 
 class Neighborly(nn.Module):

@@ -14,7 +14,10 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unperturbed.attacks import CarliniWagnerL2, cw_linf, grid, pgd
+from unperturbed.attacks import AutoAttack, CarliniWagnerL2, cw_linf, grid, pgd
+from unperturbed.attacks.apgd import APGD
+from unperturbed.attacks.fab import FAB
+from unperturbed.attacks.square import Square
 from unperturbed.averaging import Average
 from unperturbed.data import Data
 from unperturbed.datasets import load
@@ -23,7 +26,7 @@ from unperturbed.engine.convolutions import CONVOLUTION, ours
 from unperturbed.evaluation import evaluate
 from unperturbed.images import Images, parts
 from unperturbed.models import DigitsCNN
-from unperturbed.neighborhoods import Linf, Spatial
+from unperturbed.neighborhoods import L2, Linf, Spatial
 from unperturbed.objectives import SRT, TRADES, frozen
 from unperturbed.recipe import SGD
 from unperturbed.recipes import usual_budget
@@ -338,7 +341,7 @@ def test_kernels_of_our_own_have_the_values_and_the_slopes_of_the_convolution(ch
     images = x.float() if channels <= 3 else x
     side = torch.empty(9, filters, *((edge + 2 - 3) // stride + 1 for edge in (13, 11)))
     added, slopes = drawn(*side.shape), drawn(*side.shape)
-    assert ours(images, weight, torch.bfloat16)
+    assert ours(images, weight, torch.bfloat16, stride)
     given = [part.clone().requires_grad_() for part in (images, weight.float(), bias, added)]
     meant = [part.double().requires_grad_() for part in (x, weight, bias, added)]
     y = CONVOLUTION(*given, 0.1, stride, 1, torch.bfloat16)
@@ -353,6 +356,24 @@ def test_kernels_of_our_own_have_the_values_and_the_slopes_of_the_convolution(ch
     for mine, its in zip(found, wanted, strict=True):
         assert mine.shape == its.shape
         assert (mine.double() - its).norm() <= 0.01 * its.norm()
+
+
+@pytest.mark.parametrize(("channels", "filters"), [(64, 128), (160, 320), (256, 512)], ids=str)
+def test_a_shortcut_that_leaves_pixels_out_has_the_values_and_the_slopes_of_the_convolution(channels, filters):
+    rng = torch.Generator(GPU).manual_seed(0)
+    x, weight = (
+        torch.randn(shape, generator=rng, device=GPU).bfloat16().contiguous(memory_format=torch.channels_last)
+        for shape in ((9, channels, 13, 11), (filters, channels, 1, 1))
+    )
+    bias = torch.randn(filters, generator=rng, device=GPU).bfloat16()
+    assert ours(x, weight, torch.bfloat16, 2)
+    y = CONVOLUTION(x.requires_grad_(), weight, bias, None, 1.0, 2, 0, torch.bfloat16)
+    exact = x.detach().double().requires_grad_()
+    truth = F.conv2d(exact, weight.double(), bias.double(), 2)
+    slopes = torch.randn(truth.shape, generator=rng, device=GPU)
+    mine, its = torch.autograd.grad(y, x, slopes.bfloat16()), torch.autograd.grad(truth, exact, slopes.double())
+    for found, wanted in zip((y, *mine), (truth, *its), strict=True):
+        assert (found.double() - wanted).norm() <= 0.01 * wanted.norm()
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
@@ -377,3 +398,45 @@ def test_recorded_queries_answer_as_those_that_are_asked(precision):
                 pairs = ((answer, plain), (found, wanted), (fast(point), plain))
                 assert all(torch.equal(mine, its) for mine, its in pairs)
     assert not said
+
+
+BALLS = (Linf(eps=0.1), L2(eps=0.5))
+SEARCHES = tuple(
+    search
+    for ball in BALLS
+    for search in (
+        APGD(around=ball, steps=30),
+        APGD(around=ball, steps=30, loss="targeted dlr"),
+        FAB(around=ball, steps=20),
+        Square(around=ball, steps=60),
+    )
+)
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=str)
+def test_recorded_steps_of_a_search_end_where_plain_ones_do(search):
+    f = network(dropout=0.0).to(GPU).eval()
+    x = (digits().labeled[:64].to(GPU).float() / 16).view(64, 1, 8, 8)
+    engine, said = Engine(precision="float32", folded=True, recorded=True), list[str]()
+    fast, plain = (Accelerated(f, engine, x[:2], say=said.append, filled_up_to=sizes) for sizes in ((64,), ()))
+    with frozen(fast), torch.no_grad(), engine.arithmetic():
+        y, target = (plain(x).argsort(1, descending=True)[:, rank] for rank in (0, 1))
+        state = ends = search.begin(plain, x, y, target, torch.Generator(GPU).manual_seed(0))
+        for part in search.plan(x).split(10):
+            rng, twin = (torch.Generator(GPU).manual_seed(1) for _ in range(2))
+            own = torch.Generator(GPU).manual_seed(int(torch.randint(2**62, (), generator=twin, device=GPU)))
+            state, ends = fast.repeated(search, state, part, rng), plain.repeated(search, ends, part, own)
+        for one, other in zip(state, ends, strict=True):
+            assert torch.equal(one, other)
+    assert len(fast.recordings.steps) == 1
+    assert not said
+
+
+def test_autoattack_on_recordings_leaves_about_what_it_leaves_by_itself():
+    f = network(dropout=0.0)
+    trainer(Engine(), f, steps=200, optimizer=SGD(rate=Cyclic(peak=0.1))).run()
+    data, attack = load("digits"), {"it": AutoAttack(eps=0.1)}
+    x, y = data.test_images[:200], data.test_labels[:200]
+    fast, plain = (evaluate(f, x, y, attack, device=GPU.type, precision=each) for each in ("auto", "float32"))
+    assert 0 < plain.accuracy("it") < plain.accuracy()
+    assert abs(fast.accuracy("it") - plain.accuracy("it")) <= 0.02

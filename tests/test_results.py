@@ -83,21 +83,29 @@ def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
         assert script.markdown(found[name]) in page
     steps = found["training-speed"]
     assert training.growth_markdown(steps) in page
-    assert f"reached {steps['matmul_peak_tflops']:.0f} TFLOP/s" in page
+    assert f"reached {steps['speed']['matmul_peak_tflops']:.0f} TFLOP/s" in page
     assert f"side by side took {steps['four_small_runs']['ratio']:.2f} times as long" in page
     cold, warm = (steps["start_up"][f"{state}, first step"] for state in ("cold", "warm"))
     assert f"first step {cold:.1f} seconds after its start" in page
     assert f"and {warm:.1f} in the next process" in page
-    for row in steps["rows"]:
+    assert "note" in steps["growth"]
+    assert "note" in steps["start_up"], "measured anew: the page must not say any more that an earlier run did"
+    for row in steps["speed"]["rows"]:
         peer = "the authors' loss" if "the authors' loss" in row["ratio"] else "the same algorithm, run plainly"
         assert f"| {row['ratio'][peer]:.1f} |" in page.split("What these figures were to be")[1]
-    paces = [row["ratio"]["the authors' loss"] for row in steps["rows"] if "the authors' loss" in row["ratio"]]
+    paces = [row["ratio"]["the authors' loss"] for row in steps["speed"]["rows"] if len(row["ratio"]) == 2]
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     claim = f"is {min(paces):.1f} (WRN-34-10) to {max(paces):.1f} times (SmallCNN) as fast as the authors' loss"
     assert claim in readme
+    earlier = [row["ratio"]["the authors' loss"] for row in steps["growth"]["rows"][-4:] if len(row["ratio"]) == 2]
+    assert (
+        f"({min(earlier):.1f} to {max(earlier):.1f} in an earlier run, on a host that was faster for theirs)"
+        in readme
+    )
     attacks = found["attack-speed"]
     assert f"is {attacks['grid']['times faster an image']:.1f} times as fast an image as foolbox" in page
-    same = attacks["grid"]["foolbox"]["seconds"] / attacks["grid"]["ours"]["seconds"]
+    rows = attacks["grid"]["rows"]
+    same = rows["foolbox"]["seconds"] / rows["ours"]["seconds"]
     assert f"where recording the questions counts most, {same:.1f} times" in page
     assert f"in {attacks['autoattack']['times faster']:.1f} times less time" in page
     outcomes = [test["cases"] for test in found["gpu-tests"]["tests"].values()]
@@ -107,6 +115,79 @@ def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
     assert all(set(cases) == {"passed"} for cases in outcomes)
     fast, plain = found["quality"]["runs"]
     assert all(abs(fast[key] - plain[key]) <= 0.7 for key in ("clean", "pgd-20"))
+
+
+def test_the_page_of_speed_shows_a_step_before_and_after_and_what_bounds_it():
+    steps, before = (
+        json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("training-speed", "training-speed-before")
+    )
+    plainly, authors = "the same algorithm, run plainly", "the authors' loss"
+    page = " ".join((ROOT / "docs" / "performance.md").read_text(encoding="utf-8").split())
+    now = steps["speed"]["rows"]
+    then = steps["growth"]["rows"][-len(now) :]
+    assert [row["case"] for row in now] == [row["case"] for row in then]
+    small, spatial, resnet, wide = now
+    first, second = before["speed"]["rows"]
+    assert [first["case"], second["case"]] == [spatial["case"], resnet["case"]]
+
+    def listed(figures, form=".1f"):
+        *most, last = (format(figure, form) for figure in figures)
+        return f"{', '.join(most)} and {last}"
+
+    def pace(row):
+        return row["images_per_second"][authors if authors in row["ratio"] else plainly]
+
+    def ours(row):
+        return row["images_per_second"]["ours"]
+
+    wide_step, products = wide["milliseconds_a_step"], wide["milliseconds_in_products"]
+    worked = wide["share_of_matmul_peak"] * wide_step
+    bound = 128_000 / pace(wide) / products
+    needed = worked / (worked / 0.6 - (wide_step - products))
+    in_turn = 4 * small["milliseconds_in_products"] / small["milliseconds_a_step"]
+    for words in (
+        f"ResNet-18 took {second['milliseconds_a_step']:.2f} ms before and {resnet['milliseconds_a_step']:.2f} after",
+        f"spatial ResNet {first['milliseconds_a_step']:.2f} and {spatial['milliseconds_a_step']:.2f}.",
+        f"ratios of {listed(ours(row) / pace(row) for row in then)} where",
+        f"below has {listed(ours(row) / pace(row) for row in now)}, with",
+        f"ours at {listed((ours(row) for row in then), ',.0f')} images a second",
+        f"took {second['images_per_second'][plainly]:,.0f} images a second minutes before this run",
+        f"and {resnet['images_per_second'][plainly]:,.0f} in it",
+        f"come to {listed(ours(new) / pace(old) for new, old in zip(now, then, strict=True))}.",
+        f"| {spatial['ratio'][plainly]:.1f} | reached on this host, where it",
+        f"was {first['ratio'][plainly]:.1f} before the latest changes too",
+        f"; {then[1]['ratio'][plainly]:.1f} in the earlier run |",
+        f"take {products:.1f} ms of {wide_step:.1f} at {worked / products:.0%} of the peak",
+        f"bounds the ratio by {bound:.1f} |",
+        f"| {wide['share_of_matmul_peak']:.0%} | the same: with the rest as it is",
+        f"would have to run at {needed:.0%} of the peak",
+        f"| {steps['four_small_runs']['ratio']:.2f} | products of one run",
+        f"take {small['milliseconds_in_products']:.1f} of its {small['milliseconds_a_step']:.1f} ms",
+        f"four in turn would take {in_turn:.1f}",
+        f"| {steps['start_up']['warm share of cold']:.2f} | by the earlier run |",
+    ):
+        assert words in page, words
+
+
+def test_a_fast_search_is_no_weaker_than_one_in_float32_as_the_page_shows(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    from attack_speed import PIXEL, SUBJECTS, agreement_markdown
+
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    result = json.loads((ROOT / "results" / "attack-speed.json").read_text(encoding="utf-8"))
+    networks = result["agreement"]
+    assert agreement_markdown(result) in page
+    assert list(networks) == list(SUBJECTS)
+    attacks = {"PGD-20", "margin PGD-30", "GridAdv", "AutoAttack"}
+    missing = {(network, attack) for network, part in networks.items() for attack in attacks - set(part["rows"])}
+    assert missing == {(PIXEL, "AutoAttack")}
+    assert "Whether AutoAttack, as it searches by itself" in page.split("## Not measured yet")[1]
+    rows = [row for part in networks.values() for row in part["rows"].values()]
+    worse = [row["by itself"]["accuracy"] - row["float32"]["accuracy"] for row in rows]
+    assert len(worse) == 11
+    assert max(worse) <= 0.1
+    assert ("In no row is the fast search weaker;" in page) == (max(worse) <= 0)
 
 
 def test_the_page_of_defenses_shows_whose_statistics_label_best(monkeypatch):
@@ -130,6 +211,17 @@ def test_the_page_of_scale_shows_what_was_measured(monkeypatch):
     assert markdown(result) in page
     assert f"{once['images']:,} images, so that reading counts most, in {once['seconds']:.0f} seconds" in page
     assert f"delivered\n{result['reader_alone']['from the disk']:,.0f} images a second" in page
+    rows = json.loads((ROOT / "results" / "training-speed.json").read_text(encoding="utf-8"))["speed"]["rows"]
+    small, wide = (row["images_per_second"]["ours"] for row in rows[2:])
+    seconds = 80e6 / wide
+    for words in (
+        f"at the {wide:,.0f} images a second of one H200",
+        f"80e6 / {wide:,.0f} s\n= {round(seconds, -3):,.0f} s, {seconds / 3600:.0f} hours",
+        f"if the exchange costs nothing, {seconds / 3600 / 8:.1f} hours",
+        f"ResNet-18 at {small:,.0f} images a second: {80e6 / small / 3600:.1f} hours",
+        f"{small:,.0f} x 3,072 bytes = {small * 3072 / 1e6:.0f} MB a second",
+    ):
+        assert words in page, words
     assert min(result["images"], once["images"]) >= 2_000_000
     assert result["ratio"] > 0.9
     assert once["megabytes_at_most"] - once["megabytes_after_ten_steps"] < 0.02 * result["bytes"] / 2**20
@@ -175,3 +267,32 @@ def test_the_page_of_the_report_shows_what_was_measured(monkeypatch):
 def test_the_readme_shows_pictures_of_the_page_that_are_small(name):
     assert f"(docs/{name})" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert (ROOT / "docs" / name).stat().st_size <= 200_000
+
+
+def test_a_part_of_the_speeds_is_measured_alone_and_kept_row_by_row(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    import training
+
+    def measured(name, case, options, peak):
+        if "WRN" in name:
+            raise KeyboardInterrupt
+        return training.Row(case=name)
+
+    monkeypatch.setattr(training, "matmul_peak", lambda: 1.0)
+    monkeypatch.setattr(training, "provenance", lambda device: {"torch": "now"})
+    monkeypatch.setattr(training, "measured", measured)
+    monkeypatch.setattr(training, "four_together", lambda seconds: {"ratio": 3.0})
+    out = tmp_path / "speed.json"
+    before = {
+        part: {"provenance": {"torch": "before"}} for part in ("speed", "growth", "four_small_runs", "start_up")
+    }
+    out.write_text(json.dumps(before), encoding="utf-8")
+    training.main(training.Options(out=out, only=("four_small_runs",)))
+    now = {"provenance": {"torch": "now"}}
+    assert json.loads(out.read_text()) == {**before, "four_small_runs": {**now, "ratio": 3.0}}
+    with pytest.raises(KeyboardInterrupt):
+        training.main(training.Options(out=out, only=("speed",)))
+    after = json.loads(out.read_text())
+    assert [row["case"] for row in after["speed"]["rows"]] == list(training.CASES)[:-1]
+    assert after["speed"]["provenance"] == now["provenance"]
+    assert after["growth"] == before["growth"]

@@ -1,37 +1,20 @@
-"""Attacks that other libraries have right: C&W in L2 and Pointwise's noise by foolbox, AutoAttack by pyautoattack."""
+"""Attacks that another library has right: C&W in L2 and Pointwise's noise by foolbox."""
 
-import logging
 import os
-import sys
 import warnings
 from collections.abc import Generator as Steps
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Generator, Tensor, nn
 
-from ..neighborhoods import L0, L2, Linf, changed_pixels, norm
+from ..neighborhoods import L0, L2, changed_pixels, norm
 from ..objectives import frozen
 from ..solvers import require_count, require_positive
-
-Part = Literal["apgd-ce", "apgd-dlr", "apgd-t", "fab", "fab-t", "square"]
-NAMES: dict[Part, str] = {
-    "apgd-ce": "APGD-CE",
-    "apgd-dlr": "APGD-DLR",
-    "apgd-t": "APGD-T",
-    "fab": "FAB",
-    "fab-t": "FAB-T",
-    "square": "Square",
-}
-STANDARD: tuple[Part, ...] = ("apgd-ce", "apgd-t", "fab-t", "square")
-FEWEST_CLASSES = {"apgd-t": 4, "apgd-dlr": 3}
-"""how many logits the loss of a part compares; with fewer classes it is not defined"""
-MOST_TARGETS = 9
-"""classes that the targeted parts of AutoAttack aim at, where there are that many others"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,58 +124,6 @@ class Pointwise:
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AutoAttack:
-    """Croce and Hein's ensemble (2020), by pyautoattack: each part attacks what the parts before left standing.
-
-    The targeted parts aim at all other classes, or at the nine likeliest of more.
-    """
-
-    eps: float = 8 / 255
-    """radius of the ball on the scale of [0, 1]"""
-    norm: Literal["Linf", "L2"] = "Linf"
-    """which ball"""
-    parts: tuple[Part, ...] | None = None
-    """attacks in their order; None: the standard ones, APGD-CE, APGD-T, FAB-T and Square, that f has classes for"""
-
-    def __post_init__(self) -> None:
-        require_positive("AutoAttack.eps", self.eps)
-        if self.norm not in ("Linf", "L2"):
-            raise ValueError(f"AutoAttack.norm must be Linf or L2, got {self.norm!r}")
-        if self.parts is not None and not (self.parts and {*self.parts} <= {*NAMES}):
-            raise ValueError(f"AutoAttack.parts must be some of {', '.join(NAMES)}, got {self.parts}")
-
-    @property
-    def within(self) -> Linf | L2:
-        """The ball in which every x' lies."""
-        return Linf(eps=self.eps) if self.norm == "Linf" else L2(eps=self.eps)
-
-    @property
-    def budget(self) -> str:
-        """The budget in words, with the parts that run."""
-        names = ", ".join(NAMES[part] for part in self.parts or STANDARD)
-        return f"{self.within}, {names}" + ("" if self.parts else " (APGD-T from 4 classes on)")
-
-    def __call__(self, f: nn.Module, x: Tensor, y: Tensor, rng: Generator, /) -> Tensor:
-        pyautoattack = library("pyautoattack", "AutoAttack")
-        x = x.detach()
-        with frozen(f), torch.no_grad(), sealed(rng, x.device) as seed:
-            if len(standing(f, x, y)) == 0:
-                return x
-            classes = f(x[:1]).shape[1]
-            attack = pyautoattack.AutoAttack(f, eps=self.eps, norm=self.norm, seed=seed, device=x.device)
-            attack.attacks_to_run = list(self.parts_for(classes))
-            attack.apgd_targeted.n_target_classes = attack.fab.n_target_classes = min(MOST_TARGETS, classes - 1)
-            return attack.run_standard_evaluation(x, y, batch_size=len(x))[0].detach()
-
-    def parts_for(self, classes: int) -> tuple[Part, ...]:
-        """The parts that run against so many classes."""
-        undefined = [part for part in self.parts or () if classes < FEWEST_CLASSES.get(part, 2)]
-        if undefined:
-            raise ValueError(f"AutoAttack.parts {', '.join(undefined)} are not defined for {classes} classes")
-        return self.parts or tuple(part for part in STANDARD if classes >= FEWEST_CLASSES.get(part, 2))
-
-
 def taken_back(f: nn.Module, x: Tensor, y: Tensor, noisy: Tensor, rng: Generator) -> Tensor:
     """Noisy images that fool f, from which no changed point can be taken back without f being right again.
 
@@ -247,21 +178,13 @@ def standing(f: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 @contextmanager
-def sealed(rng: Generator, device: torch.device) -> Steps[int]:
-    """Seed what a library draws from with a number of `rng`, and put back all that it disturbs.
-
-    That is the random numbers of torch and numpy, and what pyautoattack does to a log and to the trace of a debugger.
-    """
-    seed = int(torch.randint(2**31, (), generator=rng, device=rng.device))
-    log, trace, numpy_state = logging.getLogger("auto-attack"), sys.gettrace(), np.random.get_state()
-    disabled = log.disabled
+def sealed(rng: Generator, device: torch.device) -> Steps[None]:
+    """Seed what a library draws from with a number of `rng`, and put back the random numbers of torch and numpy."""
+    seed, numpy_state = int(torch.randint(2**31, (), generator=rng, device=rng.device)), np.random.get_state()
     try:
-        log.disabled = True
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.manual_seed(seed)
             np.random.seed(seed)
-            yield seed
+            yield
     finally:
         np.random.set_state(numpy_state)
-        sys.settrace(trace)
-        log.disabled = disabled

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 from torch.nn.utils import skip_init
 
-from .convolutions import CONVOLUTION, narrow
+from .convolutions import CONVOLUTION, suits
 from .layouts import PLAIN, Layout, lay_out
 
 Layer = TypeVar("Layer", bound=nn.Module)
@@ -102,7 +102,7 @@ def rewritten(f: nn.Module, *, for_tensor_cores: bool) -> tuple[fx.GraphModule, 
         norm = called(whole, behind, nn.BatchNorm2d) or called(whole, behind, nn.SyncBatchNorm)
         if norm is not None and (norm.running_var is None or calls[behind.target] > 1):
             norm = None
-        ours = for_tensor_cores and narrow(convolution.weight)
+        ours = for_tensor_cores and suits(convolution.weight, max(convolution.stride))
         fills = for_tensor_cores and convolution.groups == 1 and not ours
         extra = -int(convolution.in_channels) % CHANNELS if fills else 0
         if norm is None and not extra and not ours and not (for_tensor_cores and convolution.bias is not None):
@@ -177,7 +177,7 @@ def absorb(module: fx.GraphModule, node: fx.Node, convolution: nn.Conv2d) -> Non
         if relu is not None or leaky is not None:
             leak = 0.0 if leaky is None else float(leaky.negative_slope)
             done.append(behind)
-    ours = narrow(convolution.weight)
+    ours = suits(convolution.weight, max(stride))
     if not ours and (leak != 0 or convolution.bias is None):
         return
     graph = module.graph

@@ -12,6 +12,8 @@ FEW = 64
 """channels and filters up to which kernels of our own do no worse than those of libraries"""
 LITTLE = 1 << 15
 """pixels up to which that holds for the gradient of weights; beyond, for half as many channels and for images"""
+THINNED = 512
+"""channels and filters up to which they take shortcuts that leave pixels out, which libraries turn around first"""
 MANY = 1 << 31
 """elements that they cannot count"""
 
@@ -22,9 +24,16 @@ def narrow(weight: Tensor) -> bool:
     return height == width and max(filters, channels) <= FEW
 
 
-def ours(x: Tensor, weight: Tensor, dtype: torch.dtype) -> bool:
+def suits(weight: Tensor, stride: int) -> bool:
+    """Whether kernels of our own do a convolution with these weights where these stand still."""
+    filters, channels, height, width = weight.shape
+    thins = height == width == 1 and stride > 1 and channels % 16 == 0 and max(filters, channels) <= THINNED
+    return thins or narrow(weight)
+
+
+def ours(x: Tensor, weight: Tensor, dtype: torch.dtype, stride: int) -> bool:
     """Whether a kernel of our own takes this convolution."""
-    few = x.is_cuda and dtype == torch.bfloat16 and narrow(weight) and find_spec("triton") is not None
+    few = x.is_cuda and dtype == torch.bfloat16 and suits(weight, stride) and find_spec("triton") is not None
     return few and len(x) * max(x.shape[1], len(weight)) * (x.shape[2] + 8) * (x.shape[3] + 8) < MANY
 
 
@@ -43,11 +52,12 @@ def convolution(
     if added is not None:
         shape = (len(x), len(weight), *(reach(side, weight, stride, padding) for side in x.shape[-2:]))
         added = added.broadcast_to(shape).contiguous(memory_format=torch.channels_last)
-    if ours(x, weight, dtype):
+    if ours(x, weight, dtype, stride):
         from . import kernels
 
         return kernels.convolved(x, weight, bias, added, leak, stride, padding, dtype)
-    if x.is_cuda and leak == 0 and bias is not None and dtype == weight.dtype:
+    alike = all(part is None or part.dtype == dtype for part in (x, weight, bias, added))
+    if x.is_cuda and leak == 0 and bias is not None and alike:
         steps = ([stride] * 2, [padding] * 2, [1, 1], 1)
         if added is None:
             return torch.cudnn_convolution_relu(x, weight, bias, *steps)
@@ -82,7 +92,7 @@ def reach(side: int, weight: Tensor, stride: int, padding: int) -> int:
 def slopes_of_images(slopes: Tensor, weight: Tensor, x: Tensor, stride: int, padding: int) -> Tensor:
     """The gradient of a convolution with respect to its images."""
     slopes = slopes.contiguous(memory_format=torch.channels_last)
-    if ours(x, weight, slopes.dtype) and stride == 1:
+    if ours(x, weight, slopes.dtype, stride) and stride == 1:
         from . import kernels
 
         return kernels.slopes_of_images(slopes, weight, x, padding)
@@ -99,7 +109,11 @@ def slopes_of_weights(slopes: Tensor, weight: Tensor, x: Tensor, stride: int, pa
     """The gradient of a convolution with respect to its weights."""
     slopes = slopes.contiguous(memory_format=torch.channels_last)
     fewer = x.shape[1] <= 4 or max(x.shape[1], len(weight)) <= FEW // 2
-    if ours(x, weight, slopes.dtype) and (fewer or slopes.numel() // len(weight) <= LITTLE):
+    if (
+        narrow(weight)
+        and ours(x, weight, slopes.dtype, stride)
+        and (fewer or slopes.numel() // len(weight) <= LITTLE)
+    ):
         from . import kernels
 
         return kernels.slopes_of_weights(slopes, weight, x, stride, padding)

@@ -5,8 +5,9 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
+from ..attacks.rounds import Search, State
 from ..averaging import BATCHNORMS
 from ..losses import PerImageLoss
 from .arithmetic import Engine
@@ -14,6 +15,7 @@ from .constant import Constant, constant, hooked
 from .layouts import Layout, layout_for
 from .passes import SeparateNorms, can_be_merged
 from .queries import Query
+from .searches import Recordings
 
 Say = Callable[[str], None]
 SHAPES = 64
@@ -57,12 +59,11 @@ class Accelerated(nn.Module):
         self.merged = engine.compiled and not hooked(f) and can_be_merged(f)
         # A tuple of modules is none of the modules of this one.
         self.norms = tuple(module for module in f.modules() if isinstance(module, BATCHNORMS))
-        counts = (norm.num_batches_tracked for norm in self.norms)
-        self.counts = [count for count in counts if count is not None]
         self.judges: dict[PerImageLoss, Callable[[Tensor, Tensor], Tensor]] = {}
         # A copy is made of a graph, so no answer can have effects beside itself that a recording would miss.
         recorded = engine.recorded and copy is not None and answers_each_image_by_itself(f)
         self.queries = {size: Query(self.still, size, images[0]) for size in sorted(filled_up_to) if recorded}
+        self.recordings = Recordings(filled_up_to if recorded else ())
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -85,26 +86,51 @@ class Accelerated(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.stands_still:
-            return self.moving(x)
+            return self.passed(x, (len(x),)) if self.merged and self.training else self.moving(x)
         query = next((query for size, query in self.queries.items() if len(x) <= size), None)
         if query is None or not query.fits(x):
             return self.still(x)
         try:
             return query(x)
         except RuntimeError as error:
-            self.queries = {}
-            self.say(f"queries are not recorded and replayed, only asked, which is slower: {first_line(error)}")
+            self.give_up_recording(error)
         return self.still(x)
+
+    def repeated(self, search: Search, state: State, plan: Tensor, rng: Generator) -> State:
+        """The state after a step of the search for each row of the plan, on recordings where that goes."""
+        if self.stands_still:
+            queries, self.queries = self.queries, {}  # A recording cannot be replayed within another one.
+            try:
+                step = self.recordings.step_for(self, search, state, plan)
+                self.queries = queries
+                if step is not None:
+                    return step(state, plan, rng)
+            except RuntimeError as error:
+                self.give_up_recording(error)
+        for now in plan:
+            state = search.step(self, state, now, rng)
+        return state
+
+    def give_up_recording(self, error: RuntimeError) -> None:
+        """Ask every further question as it comes, and say so."""
+        self.queries, self.recordings = {}, Recordings(())
+        self.say(f"queries are not recorded and replayed, only asked, which is slower: {first_line(error)}")
 
     def in_several_passes(self, *batches: Tensor) -> tuple[Tensor, ...]:
         """F's answers to each batch; passes of training go through f as one where that changes nothing."""
         if not (self.merged and self.training):
             return tuple(self(batch) for batch in batches)
         sizes = tuple(map(len, batches))
-        logits: Tensor = self.moving(torch.cat(batches), sizes)
-        for count in self.counts:
-            count.add_(len(batches) - 1)
-        return logits.split(sizes)
+        return self.passed(torch.cat(batches), sizes).split(sizes)
+
+    def passed(self, x: Tensor, sizes: tuple[int, ...]) -> Tensor:
+        """The answers of f in training to passes of these sizes, gone through as one and counted by its norms."""
+        logits = self.moving(x, sizes)
+        counts = [norm.num_batches_tracked for norm in self.norms if norm.training]
+        if found := [count for count in counts if count is not None]:
+            add_to_all: Any = torch._foreach_add_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+            add_to_all(found, len(sizes))
+        return logits
 
     def judging(self, loss: PerImageLoss) -> Callable[[Tensor, Tensor], Tensor]:
         """(x', target) -> L(f(x'), target), compiled in one piece, while the weights stand still."""

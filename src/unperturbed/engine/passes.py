@@ -4,9 +4,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from ..inputs import require
 from ..models import Normalize, Standardize, Sum
 
 BY_ITSELF = (
@@ -27,7 +28,10 @@ def can_be_merged(f: nn.Module) -> bool:
 
 
 class SeparateNorms(TorchFunctionMode):
-    """While this lasts, BatchNorm treats so many images after the other as passes of their own."""
+    """While this lasts, BatchNorm treats so many images after the other as passes of their own.
+
+    It does not count them: whoever asks for the passes does that for all norms at a time.
+    """
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
         super().__init__()
@@ -35,9 +39,67 @@ class SeparateNorms(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
-        if func in (F.batch_norm, torch.batch_norm):  # A compiler looks into the first and meets the second.
-            x, *rest = args
-            # A compiler keeps no Tensor.split for the next run.
-            pieces = torch.split_with_sizes(x, self.sizes)
-            return torch.cat([func(piece, *rest, **named) for piece in pieces])
+        if func is F.batch_norm:
+            return self.batch_norm(*args, **named)
+        if func is torch.batch_norm:  # What a compiler meets that looks into the other.
+            x, weight, bias, mean, variance, *rest = args
+            return self.batch_norm(x, mean, variance, weight, bias, *rest[:3])
+        if func is torch.Tensor.add_ and args[0].dim() == 0 and args[0].dtype == torch.int64:
+            return args[0]
         return func(*args, **named)
+
+    def batch_norm(
+        self,
+        x: Tensor,
+        running_mean: Tensor,
+        running_var: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        training: bool,
+        momentum: float,
+        eps: float,
+    ) -> Tensor:
+        """The same as F.batch_norm for each pass; one that stands still does not tell them apart."""
+        if training:
+            return normalized(x, self.sizes, running_mean, running_var, weight, bias, momentum, eps)
+        return F.batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
+
+
+def normalized(
+    x: Tensor,
+    sizes: tuple[int, ...],
+    running_mean: Tensor,
+    running_variance: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    momentum: float,
+    eps: float,
+) -> Tensor:
+    """What BatchNorm makes of each pass, and what it remembers of all, one after the other.
+
+    It is written for a compiler: each pixel is read once for all sums of its image, and once more to be mapped by a
+    factor and a shift of that image and channel. All else is small, forwards and backwards.
+    """
+    kind = torch.promote_types(x.dtype, torch.float32)
+    images, pixels = x.to(kind), x.shape[2] * x.shape[3]
+    # Squares are taken of differences from what the mean was lately, so that little is lost by subtracting its own.
+    lately = running_mean.to(kind, copy=True)
+    differences = images - lately.view(-1, 1, 1)
+    first, second = differences.mean((2, 3)), differences.square().mean((2, 3))
+    factors: list[Tensor] = []
+    shifts: list[Tensor] = []
+    for own, squares in zip(first.split_with_sizes(sizes), second.split_with_sizes(sizes), strict=True):
+        count = len(own) * pixels
+        require(count > 1, "BatchNorm needs more than one pixel in a pass to train on, got one: raise the batch")
+        offset = own.mean(0)
+        variance = (squares.mean(0) - offset.square()).clamp_min(0)
+        mean, factor = lately + offset, (variance + eps).rsqrt()
+        factor = factor if weight is None else factor * weight
+        shift = -mean * factor if bias is None else bias - mean * factor
+        factors.append(factor.expand(len(own), -1))
+        shifts.append(shift.expand(len(own), -1))
+        with torch.no_grad():
+            running_mean.lerp_(mean.to(running_mean.dtype), momentum)
+            running_variance.lerp_((variance * (count / (count - 1))).to(running_variance.dtype), momentum)
+    factor, shift = (torch.cat(parts)[:, :, None, None] for parts in (factors, shifts))
+    return (images * factor + shift).to(x.dtype)

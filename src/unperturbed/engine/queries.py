@@ -5,9 +5,10 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
-Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
+Replay = Callable[[], None]
+Record = Callable[[Callable[[], Tensor]], tuple[Replay, Tensor]]
 """work -> a way to have it done again, and where its result is then found"""
 WARM_UP = 3
 """times that work is done before it is recorded: libraries settle in them"""
@@ -100,8 +101,10 @@ class Asked(torch.autograd.Function):
         return ctx.query.slopes(*ctx.saved_tensors, ctx.number, incoming), None
 
 
-def recorded_on_a_gpu(work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-    """Work as one launch; memory that it uses is its own."""
+def recorded_on_a_gpu(
+    work: Callable[[], Tensor], *sources: Generator, memory: list[Any] | None = None
+) -> tuple[Replay, Tensor]:
+    """Work as one launch, which draws from these sources; the memory that it uses is its own, or that of a few."""
     here = torch.cuda.current_stream()
     apart: Any = torch.cuda.Stream()
     apart.wait_stream(here)
@@ -110,6 +113,10 @@ def recorded_on_a_gpu(work: Callable[[], Tensor]) -> tuple[Callable[[], None], T
             work()
     here.wait_stream(apart)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    for source in sources:
+        graph.register_generator_state(source)
+    if memory is not None and not memory:
+        memory.append(torch.cuda.graph_pool_handle())
+    with torch.cuda.graph(graph, pool=memory[0] if memory else None, capture_error_mode="thread_local"):
         result = work()
     return graph.replay, result

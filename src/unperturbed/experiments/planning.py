@@ -21,13 +21,13 @@ from .scales import SLOW_ATTACKS, Network, Scale, scaled, substituted
 
 SIDE_BY_SIDE = 4
 """runs of small networks that share a GPU"""
-FOUR_TAKE = 2.40
+FOUR_TAKE = 2.35
 """how many times as long as one run alone four side by side took (results/training-speed.json)"""
 MEASURED: Mapping[type, tuple[float, str]] = {
-    SmallCNN: (25_652.3, "mnist-pixel-srt"),
-    ResNet: (25_477.4, "cifar10-spatial-srt"),
-    ResNet18: (8_084.7, "cifar10-pixel-srt"),
-    WideResNet: (1_262.7, "cifar10-pixel-srt"),
+    SmallCNN: (26_023.0, "mnist-pixel-srt"),
+    ResNet: (25_969.2, "cifar10-spatial-srt"),
+    ResNet18: (8_910.2, "cifar10-pixel-srt"),
+    WideResNet: (1_254.6, "cifar10-pixel-srt"),
 }
 """images a second of a step by that recipe on one H200, by network (results/training-speed.json)"""
 BASIS = (

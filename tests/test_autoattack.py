@@ -1,0 +1,494 @@
+"""AutoAttack: its searches beside what their papers say, exact answers, and those of another library."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from unperturbed.attacks import AutoAttack, Bounded, pgd, rounds
+from unperturbed.attacks.apgd import APGD, difference_of_logits_ratio, targeted_difference_of_logits_ratio
+from unperturbed.attacks.fab import FAB
+from unperturbed.attacks.rounds import carried_out, repeated
+from unperturbed.attacks.square import Square, placed, pyramids
+from unperturbed.evaluation import evaluate
+from unperturbed.neighborhoods import L2, Linf
+from unperturbed.objectives import frozen
+
+BALLS = {"Linf": Linf(eps=0.06), "L2": L2(eps=0.3)}
+both_balls = pytest.mark.parametrize("ball", BALLS.values(), ids=BALLS)
+SEARCHES = {
+    f"{name} in {norm}": search
+    for norm, ball in BALLS.items()
+    for name, search in {
+        "APGD-CE": APGD(around=ball, steps=30),
+        "APGD-DLR": APGD(around=ball, steps=30, loss="dlr"),
+        "APGD-T": APGD(around=ball, steps=30, loss="targeted dlr"),
+        "FAB": FAB(around=ball, targeted=False, steps=15),
+        "FAB-T": FAB(around=ball, steps=15),
+        "Square": Square(around=ball, steps=150),
+    }.items()
+}
+every_search = pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
+ATTACKS = {
+    "Linf": AutoAttack(eps=0.06, parts=("apgd-ce", "apgd-t")),
+    "L2": AutoAttack(eps=0.3, norm="L2", parts=("apgd-dlr", "fab-t")),
+}
+both_attacks = pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def network(classes=4, channels=1, seed=1):
+    """A small classifier of 6x6 images that is far from linear, left in training mode."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        f = nn.Sequential(
+            nn.Conv2d(channels, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Tanh(), nn.Flatten(), nn.Linear(144, classes)
+        )
+    with torch.no_grad():
+        f[0].weight *= 4
+        f[-1].weight *= 4
+    return f
+
+
+@torch.no_grad()
+def answers(f, x):
+    with frozen(f):
+        return f(x)
+
+
+def predicted(f, x):
+    return answers(f, x).argmax(1)
+
+
+def second(f, x):
+    """The class that f finds likeliest but one."""
+    return answers(f, x).argsort(1, descending=True)[:, 1]
+
+
+@pytest.fixture
+def f():
+    return network()
+
+
+@pytest.fixture
+def x(rng):
+    return torch.rand(24, 1, 6, 6, generator=rng)
+
+
+@pytest.fixture
+def y(f, x):
+    return predicted(f, x)
+
+
+# Searches
+
+
+@every_search
+def test_a_search_says_truly_whom_it_fooled_and_keeps_to_the_ball(search, f, x, y):
+    with frozen(f):
+        found, fooled = carried_out(f, search, x, y, second(f, x), seeded())
+        again, _ = carried_out(f, search, x, y, second(f, x), seeded())
+    assert torch.equal(found, again)
+    assert torch.equal(fooled, (predicted(f, found) != y) & search.around.contains(x, found))
+    assert fooled.any()
+
+
+@every_search
+def test_no_image_knows_of_another(search, f, x, y):
+    with frozen(f), torch.no_grad():
+        state, now = search.begin(f, x, y, second(f, x), seeded()), search.plan(x)[0]
+        x_of_others = state[2].clone()
+        others = tuple(torch.cat([part[:1], part[1:].flip(0)]) for part in state)
+        # Random numbers come row by row, so those of the first image stay the same.
+        together, apart = (search.step(f, rows, now, seeded()) for rows in (state, others))
+    assert not torch.equal(others[2], x_of_others)
+    for one, other in zip(together, apart, strict=True):
+        assert torch.allclose(one[0].double(), other[0].double(), atol=1e-6)
+
+
+class Waits(TorchDispatchMode):
+    """Notices what waits for a value: a device that records does not stand that."""
+
+    def __init__(self):
+        super().__init__()
+        self.waiting = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.overloadpacket._qualified_op_name
+        masks = name == "aten::index" and any(part is not None and part.dtype == torch.bool for part in args[1])
+        if masks or name in ("aten::_local_scalar_dense", "aten::nonzero"):
+            self.waiting.append(name)
+        return function(*args, **kwargs or {})
+
+
+@every_search
+def test_no_step_waits_for_a_value(search, f, x, y):
+    with frozen(f), torch.no_grad():
+        state, plan = search.begin(f, x, y, second(f, x), seeded()), search.plan(x)
+        with Waits() as watched:
+            for now in plan[:3]:
+                state = search.step(f, state, now, seeded())
+        assert not watched.waiting
+        with Waits() as watched:
+            x[x > 0.5].sum().item()
+        assert len(watched.waiting) == 2
+
+
+def test_whoever_has_fallen_is_let_go_once_they_are_many(f, x, y, monkeypatch):
+    monkeypatch.setattr(rounds, "ROUND", 5)
+    search, asked = APGD(around=Linf(eps=0.06), steps=20), []
+    handle = f.register_forward_hook(lambda module, args, output: asked.append(len(args[0])))
+    with frozen(f):
+        found, fooled = carried_out(f, search, x, y, y, seeded())
+        handle.remove()
+        monkeypatch.setattr(rounds, "FALLEN", 2.0)
+        patient, same = carried_out(f, search, x, y, y, seeded())
+    assert asked[0] == len(x)
+    assert asked[-1] == (~fooled).sum()
+    assert sorted(asked, reverse=True) == asked
+    assert len(asked) == 21
+    assert torch.equal(fooled, same)
+    assert torch.allclose(found, patient, atol=1e-6)
+
+
+def test_a_search_ends_when_nobody_is_left(f, x, y):
+    asked = []
+    f.register_forward_hook(lambda module, args, output: asked.append(len(args[0])))
+    with frozen(f):
+        _, fooled = carried_out(f, APGD(around=Linf(eps=0.5)), x, y, y, seeded())
+    assert fooled.all()
+    assert len(asked) == 1 + rounds.ROUND
+
+
+# APGD
+
+
+@pytest.mark.parametrize(
+    ("steps", "looks"), [(100, [22, 41, 57, 70, 80, 87, 93, 99]), (20, [4, 7, 9, *range(10, 21)]), (1, [1])]
+)
+def test_apgd_looks_back_when_its_paper_says(steps, looks):
+    plan = APGD(around=Linf(eps=0.1), steps=steps).plan(torch.zeros(1))
+    assert (plan[:, 1].nonzero().squeeze(1) + 1).tolist() == looks
+    assert plan[:, 1][plan[:, 1] > 0].tolist() == [b - a for a, b in zip([0, *looks], looks, strict=False)]
+    assert plan[:, 0].tolist() == [1.0, *[0.75] * (steps - 1)]
+
+
+def test_apgd_halves_steps_that_stop_to_gain_and_goes_back_to_its_best_point():
+    class Ridge(nn.Module):
+        """The loss is highest at 0.5 and falls to both sides, so that long steps leap over it."""
+
+        def forward(self, x):
+            value = -(x - 0.5).abs().flatten(1).mean(1)
+            return torch.stack([-value, value], 1)
+
+    f, x, y = Ridge(), torch.full((2, 1, 2, 2), 0.4), torch.zeros(2).long()
+    search = APGD(around=Linf(eps=0.2), steps=100)
+    state = search.begin(f, x, y, y, seeded())
+    sizes = []
+    for now in search.plan(x):
+        state = search.step(f, state, now, seeded())
+        sizes.append(state.size[0].item())
+    changes = [step + 1 for step in range(1, 100) if sizes[step] != sizes[step - 1]]
+    assert set(changes) <= {22, 41, 57, 70, 80, 87, 93, 99}
+    assert len(changes) >= 4
+    assert all(sizes[step - 1] == sizes[step - 2] / 2 for step in changes)
+    assert sizes[0] == pytest.approx(0.4)
+    assert (state.best - 0.5).abs().max() < 0.02
+
+
+def test_the_difference_of_logits_ratio_is_that_of_the_paper():
+    logits, y, target = torch.tensor([[1.0, 5.0, 3.0, 2.0]]), torch.tensor([1]), torch.tensor([0])
+    assert difference_of_logits_ratio(logits, y).item() == pytest.approx(-(5 - 3) / (5 - 2))
+    assert targeted_difference_of_logits_ratio(logits, y, target).item() == pytest.approx(-(5 - 1) / (5 - 1.5))
+    for scaled in (difference_of_logits_ratio(7 * logits, y), difference_of_logits_ratio(logits + 3, y)):
+        assert scaled.item() == pytest.approx(-2 / 3)
+
+
+# FAB
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("reach", [0.05, 0.6, 3.0])
+def test_the_way_to_a_hyperplane_is_the_shortest_in_linf(seed, reach):
+    optimize = pytest.importorskip("scipy.optimize")
+    point, slope, ahead = problem(seed, reach)
+    found = FAB(around=Linf(eps=0.1)).way(point, slope, ahead).flatten(1).double()
+    w, t = slope.flatten(1).double().numpy(), point.flatten(1).double().numpy()
+    for row in range(len(point)):
+        count = w.shape[1]
+        bounds = [(-value, 1 - value) for value in t[row]] + [(0, 1)]
+        below = np.block([[np.eye(count), -np.ones((count, 1))], [-np.eye(count), -np.ones((count, 1))]])
+        answer = optimize.linprog(
+            np.eye(count + 1)[-1],
+            A_ub=below,
+            b_ub=np.zeros(2 * count),
+            A_eq=np.append(w[row], 0)[None],
+            b_eq=[-ahead[row].item()],
+            bounds=bounds,
+        )
+        if answer.status == 0:
+            assert found[row].abs().max().item() == pytest.approx(answer.x[-1], abs=1e-5)
+            assert (found[row] * torch.from_numpy(w[row])).sum().item() == pytest.approx(-ahead[row].item(), abs=1e-4)
+        else:
+            corner = torch.where(slope[row].flatten() * ahead[row] > 0, 0.0, 1.0)
+            assert torch.allclose(point[row].flatten() + found[row].float(), corner, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_way_to_a_hyperplane_is_the_shortest_in_l2(seed):
+    point, slope, ahead = problem(seed, 0.6)
+    way = FAB(around=L2(eps=0.1)).way(point, slope, ahead)
+    assert torch.allclose((way * slope).flatten(1).sum(1), -ahead, atol=1e-4)
+    assert (point + way).min() >= 0
+    assert (point + way).max() <= 1
+    for row in range(len(point)):
+        w, move, t = slope[row].flatten(), way[row].flatten(), point[row].flatten()
+        free = (t + move > 1e-6) & (t + move < 1 - 1e-6)
+        rates = (move / w)[free]
+        assert (rates - rates[0]).abs().max() < 1e-4 * rates[0].abs().clamp_min(1)
+        bound = ~free
+        assert (move.abs()[bound] <= rates[0].abs() * w.abs()[bound] + 1e-5).all()
+
+
+def problem(seed, reach):
+    """Images, slopes, and values that a change has to undo: for some pixels the image ends before."""
+    rng = seeded(seed)
+    point = torch.rand(5, 1, 4, 4, generator=rng)
+    point[:, :, 0] = (point[:, :, 0] > 0.5).float()
+    slope = torch.randn(5, 1, 4, 4, generator=rng)
+    sign = torch.tensor([1.0, -1, 1, -1, 1])
+    return point, slope, sign * reach * slope.abs().flatten(1).mean(1) * 4
+
+
+def test_tiny_slopes_have_the_same_way_as_large_ones():
+    point, slope, ahead = problem(0, 0.3)
+    for ball in BALLS.values():
+        large, tiny = (FAB(around=ball).way(point, scale * slope, scale * ahead) for scale in (1.0, 1e-12))
+        assert torch.allclose(large, tiny, atol=1e-5)
+
+
+@both_balls
+def test_fab_finds_about_the_distance_of_a_linear_boundary(ball, rng):
+    f = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
+    x = 0.5 + 0.02 * torch.rand(6, 1, 6, 6, generator=rng)
+    y, target = predicted(f, x), second(f, x)
+    weights = f[1].weight.detach()[target] - f[1].weight.detach()[y]
+    ahead = answers(f, x).gather(1, target[:, None]) - answers(f, x).gather(1, y[:, None])
+    lengths = weights.abs().sum(1) if isinstance(ball, Linf) else weights.norm(dim=1)
+    nearest = ahead.squeeze(1).abs() / lengths
+    wide = replace(ball, eps=1.01 * nearest.max().item())
+    search = FAB(around=wide, steps=20)
+    with frozen(f):
+        state = repeated(f, search, search.begin(f, x, y, target, seeded()), search.plan(x), seeded())
+    assert torch.allclose(state[-1], nearest, rtol=0.02)
+
+
+# Square
+
+
+@both_balls
+def test_squares_shrink_as_their_paper_says(ball):
+    plan = Square(around=ball).plan(torch.zeros(1, 3, 32, 32)).squeeze(1).int().tolist()
+    sides = [29, 20, 14, 10, 7, 5, 4, 3, 2, 1] if isinstance(ball, Linf) else [29, 21, 15, 11, 7, 5, 5, 3]
+    assert sorted(set(plan), reverse=True) == sorted(set(sides), reverse=True)
+    assert plan == sorted(plan, reverse=True)
+    assert plan[:6] == [29] * 6
+    assert len(plan) == 5000
+    assert max(Square(around=ball).plan(torch.zeros(1, 1, 2, 2)).flatten()) <= 2
+
+
+def test_squares_lie_anywhere_in_an_image_and_nowhere_else():
+    x, seen = torch.zeros(500, 1, 5, 6), set()
+    mask, down, along = placed(x, torch.tensor(3.0), seeded())
+    assert (mask.sum((1, 2, 3)) == 9).all()
+    for row in range(len(x)):
+        top, left = (-down[row, 0]).int().item(), (-along[row, 0]).int().item()
+        assert mask[row, 0, top : top + 3, left : left + 3].all()
+        seen.add((top, left))
+    assert seen == {(top, left) for top in range(3) for left in range(4)}
+
+
+@pytest.mark.parametrize("side", [3, 5, 7])
+def test_pyramids_have_two_halves_and_the_length_one(side):
+    shape = pyramids(torch.tensor(float(side)), 9, 8)
+    assert shape.square().sum().item() == pytest.approx(1)
+    assert (shape[: side // 2, :side] > 0).all()
+    assert (shape[side // 2 : side, :side] < 0).all()
+    assert not shape[side:].any()
+    assert not shape[:, side:].any()
+    assert shape[:, side // 2].abs().max() == shape.abs().max()
+
+
+def test_square_never_gives_up_what_it_gained(f, x, y):
+    for ball in BALLS.values():
+        search = Square(around=ball, steps=60)
+        with frozen(f):
+            state = search.begin(f, x, y, y, seeded())
+            ahead = [state[-1]]
+            for now in search.plan(x):
+                state = search.step(f, state, now, seeded(len(ahead)))
+                ahead.append(state[-1])
+        assert all((later >= earlier).all() for earlier, later in pairwise(ahead))
+        assert (ahead[-1] > ahead[0]).any()
+
+
+# The ensemble
+
+
+@both_attacks
+def test_the_attack_leaves_everything_as_it_was(attack, f, x, y):
+    f[0].weight.requires_grad_(False)
+    f[1].eval()
+    weights, images = {name: value.clone() for name, value in f.state_dict().items()}, x.clone()
+    state = torch.get_rng_state()
+    found = attack(f, x, y, seeded())
+    assert torch.equal(found, attack(f, x, y, seeded()))
+    assert (found.shape, found.dtype, found.requires_grad) == (x.shape, x.dtype, False)
+    assert torch.equal(x, images)
+    assert (f.training, f[1].training) == (True, False)
+    assert [p.requires_grad for p in f.parameters()] == [False, True, True, True, True, True]
+    assert all(p.grad is None for p in f.parameters())
+    assert all(torch.equal(value, weights[name]) for name, value in f.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@both_attacks
+def test_the_attack_fools_some_leaves_wrong_ones_alone_and_keeps_to_images(attack, f, x, y):
+    wrong = torch.arange(len(x)) % 3 == 0
+    labels = torch.where(wrong, (y + 1) % 4, y)
+    found = attack(f, x, labels, seeded())
+    changed = (found != x).flatten(1).any(1)
+    assert torch.equal(changed, (predicted(f, found) != labels) & ~wrong)
+    assert changed.any()
+    assert found.min() >= 0
+    assert found.max() <= 1
+    assert attack.within.contains(x, found).all()
+
+
+@both_attacks
+def test_with_nobody_left_to_fool_or_nobody_at_all_x_comes_back(attack, f, x, y):
+    assert torch.equal(attack(f, x, (y + 1) % 4, seeded()), x)
+    assert attack(f, x[:0], y[:0], seeded()).shape == (0, 1, 6, 6)
+
+
+@both_attacks
+def test_the_attack_says_what_it_keeps_to_and_can_be_evaluated(attack, f, x, y):
+    assert isinstance(attack, Bounded)
+    assert str(attack.within) in attack.budget
+    report = evaluate(f, x, y, {"it": attack}, batch=10, device="cpu")
+    assert report.accuracy("it") < 1
+    assert report["it"].budget == attack.budget
+
+
+def test_autoattack_fools_whatever_pgd_fools(f, rng):
+    x = torch.rand(40, 1, 6, 6, generator=rng)
+    y, attacks = predicted(f, x), (pgd(eps=0.03), replace(ATTACKS["Linf"], eps=0.03))
+    by_pgd, by_all = (predicted(f, attack(f, x, y, seeded())) == y for attack in attacks)
+    assert 0 < by_all.sum() <= by_pgd.sum() < len(x)
+
+
+def test_square_fools_a_network_whose_gradients_say_nothing(f, x, y):
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.f = f
+
+        def forward(self, x):
+            logits = self.f(x)
+            return logits.detach() + 0 * logits
+
+    masked, eps = Masked(), 0.1
+    for parts, some in ((("apgd-ce", "apgd-t", "fab-t"), False), (("square",), True)):
+        found = AutoAttack(eps=eps, parts=parts)(masked, x, y, seeded())
+        by_search = (predicted(f, found) != y).sum().item()
+        assert (by_search > 12) == some
+
+
+@pytest.mark.parametrize(
+    ("classes", "parts"),
+    [
+        (2, ("apgd-ce", "fab-t", "square")),
+        (3, ("apgd-ce", "fab-t", "square")),
+        (4, ("apgd-ce", "apgd-t", "fab-t", "square")),
+        (12, ("apgd-ce", "apgd-t", "fab-t", "square")),
+    ],
+)
+def test_the_standard_parts_and_targets_fit_the_number_of_classes(classes, parts, x, monkeypatch):
+    from unperturbed.attacks import autoattack
+
+    seen = []
+
+    def watched(f, search, x, y, target, rng):
+        seen.append((search, target))
+        return x, torch.zeros_like(y, dtype=torch.bool)
+
+    monkeypatch.setattr(autoattack, "carried_out", watched)
+    f = network(classes)
+    y = predicted(f, x)
+    attack = AutoAttack(eps=0.03)
+    attack(f, x, y, seeded())
+    targets = min(9, classes - 1)
+    counts = {part: targets if part.endswith("-t") else 1 for part in parts}
+    assert [search for search, _ in seen] == [attack.search(part) for part in parts for _ in range(counts[part])]
+    ranked = answers(f, x).argsort(1, descending=True)
+    aimed = [target for search, target in seen if isinstance(search, FAB)]
+    assert torch.equal(torch.stack(aimed, 1), ranked[:, 1 : targets + 1])
+
+
+def test_a_part_that_is_chosen_but_not_defined_for_so_few_classes_is_refused(x):
+    f = network(3)
+    with pytest.raises(ValueError, match=r"^AutoAttack.parts apgd-t are not defined for 3 classes$"):
+        AutoAttack(parts=("apgd-t", "apgd-dlr"))(f, x, predicted(f, x), seeded())
+
+
+def test_the_budget_of_autoattack_names_its_parts():
+    assert AutoAttack(eps=0.3).budget == "Linf 0.3, APGD-CE, APGD-T, FAB-T, Square (APGD-T from 4 classes on)"
+    assert AutoAttack(eps=0.5, norm="L2", parts=("square",)).budget == "L2 0.5, Square"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"eps": -1.0}, "AutoAttack.eps must be a positive number, got -1.0"),
+        ({"norm": "L1"}, "AutoAttack.norm must be Linf or L2, got 'L1'"),
+        (
+            {"parts": ("pgd",)},
+            "AutoAttack.parts must be some of apgd-ce, apgd-dlr, apgd-t, fab, fab-t, square, got ('pgd',)",
+        ),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_in_one_sentence(wrong, sentence):
+    with pytest.raises(ValueError) as error:
+        AutoAttack(**wrong)
+    assert str(error.value) == sentence
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("part", ["apgd-ce", "apgd-dlr", "apgd-t", "fab-t", "fab", "square"])
+@pytest.mark.parametrize(("norm", "eps"), [("Linf", 0.02), ("L2", 0.08)])
+def test_each_part_leaves_about_as_many_standing_as_that_of_another_library(part, norm, eps, rng, monkeypatch):
+    pyautoattack = pytest.importorskip("pyautoattack")
+    f, x = network().eval().requires_grad_(False), torch.rand(150, 1, 6, 6, generator=rng)
+    y = predicted(f, x)
+    peer = pyautoattack.AutoAttack(f, eps=eps, norm=norm, seed=0, device="cpu")
+    peer.attacks_to_run = [part]
+    peer.apgd_targeted.n_target_classes = peer.fab.n_target_classes = 3
+    peer.square.n_queries = 300
+    attack = AutoAttack(eps=eps, norm=norm, parts=(part,))
+    if part == "square":
+        monkeypatch.setattr(AutoAttack, "search", lambda self, part: Square(around=self.within, steps=300))
+    with torch.random.fork_rng():
+        theirs = predicted(f, peer.run_standard_evaluation(x, y, batch_size=150)[0]) == y
+    ours = predicted(f, attack(f, x, y, seeded())) == y
+    assert 0 < ours.sum() < len(x)
+    more = (ours.sum() - theirs.sum()).item()
+    # Their squares lie at the same place in all images, and never at the far ends: on small images ours find more.
+    assert more <= 2
+    assert more >= -2 or part == "square"

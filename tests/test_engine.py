@@ -546,7 +546,7 @@ def test_judged_queries_and_passes_of_training_are_compiled_and_bare_answers_are
 
     def compile_counting(function: Callable[..., object], **settings: object) -> Callable[..., object]:
         def counting(*arguments: object) -> object:
-            queries.append(len(arguments[0])) if arguments else None
+            queries.extend(len(argument) for argument in arguments[:1] if isinstance(argument, Tensor))
             return function(*arguments)
 
         return counting

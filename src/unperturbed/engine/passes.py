@@ -27,7 +27,7 @@ def can_be_merged(f: nn.Module) -> bool:
 
 
 def shares_of(sizes: tuple[int, ...], images: Tensor) -> Tensor:
-    """The share of each image in the mean of each pass, shape (passes, images); those behind the last pass have none."""
+    """The share of each image in the mean of each pass, shape (passes, images); those behind the last have none."""
     shares, first = images.new_zeros(len(sizes), len(images)), 0
     for own, size in zip(shares, sizes, strict=True):
         own[first : first + size] = 1 / size

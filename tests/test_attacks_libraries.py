@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from unperturbed.attacks import DDN, Attack, Bounded, CarliniWagnerL2, Pointwise
-from unperturbed.attacks.libraries import taken_back
+from unperturbed.attacks.libraries import sealed, taken_back
 from unperturbed.evaluation import evaluate
 
 CW = CarliniWagnerL2(searches=4, steps=40, step_size=0.05, first_c=1.0)
@@ -177,21 +177,23 @@ def test_points_are_taken_back_one_at_a_time_and_nobody_waits_for_the_longest_im
     assert not torch.equal(found, taken_back(Sum(), x, y, noisy, seeded(1)))
 
 
-def test_pointwise_changes_as_few_points_as_foolbox_does(f, x, y):
+def test_pointwise_changes_as_few_points_as_foolbox_does(f, rng):
     foolbox = pytest.importorskip("foolbox")
 
+    x = torch.rand(60, 1, 6, 6, generator=rng)
+    y = predicted(f, x)
     noisy = torch.where(torch.rand(x.shape, generator=seeded()) < 0.9, (x < 0.5).float(), x)
     fooling = predicted(f, noisy) != y
     x, y, noisy = x[fooling], y[fooling], noisy[fooling]
     theirs = foolbox.attacks.PointwiseAttack(l2_binary_search=False)
-    with torch.no_grad():
+    with torch.no_grad(), sealed(seeded(), x.device):
         model = foolbox.PyTorchModel(f.eval(), bounds=(0, 1), device="cpu")
         counts = [
             (found != x).flatten(1).sum(1).double().mean().item()
             for found in (theirs.run(model, x, y, starting_points=noisy), taken_back(f, x, y, noisy, seeded()))
         ]
-    assert len(x) > 3
-    assert counts[1] == pytest.approx(counts[0], rel=0.35)
+    assert len(x) > 30
+    assert counts[1] == pytest.approx(counts[0], rel=0.2)
 
 
 def test_more_restarts_of_pointwise_never_change_more_pixels(f, x, y):

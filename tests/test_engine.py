@@ -21,18 +21,20 @@ from unperturbed.averaging import Average
 from unperturbed.data import Data
 from unperturbed.datasets import load
 from unperturbed.engine import Accelerated, Engine, Hastener, Recorded, engine_for, fused, stateless
-from unperturbed.engine import constant as constant_room
 from unperturbed.engine import fusion as fusion_room
 from unperturbed.engine import network as network_room
 from unperturbed.engine import queries as queries_room
 from unperturbed.engine import recording as recording_room
+from unperturbed.engine import rewriting as rewriting_room
 from unperturbed.engine import searches as searches_room
-from unperturbed.engine.constant import CHANNELS, Constant, Merged, constant, linked, rewritten
+from unperturbed.engine.constant import Constant, constant, linked
 from unperturbed.engine.convolutions import CONVOLUTION, narrow
 from unperturbed.engine.network import SHAPES
+from unperturbed.engine.norms import SCALED
 from unperturbed.engine.passes import SeparateNorms, shares_of
 from unperturbed.engine.queries import Query
 from unperturbed.engine.recording import CLOSE, WARM_UP, apart
+from unperturbed.engine.rewriting import CHANNELS, Merged, rewritten
 from unperturbed.images import Images, parts
 from unperturbed.losses import cross_entropy
 from unperturbed.models import DigitsCNN, PreActResNet18, ResNet, ResNet18, SmallCNN, WideResNet
@@ -241,12 +243,20 @@ def test_the_copy_answers_as_the_network_does_and_goes_along_with_its_weights(ar
 
 
 @every_architecture
+@pytest.mark.parametrize("launched", [False, True])
 @pytest.mark.parametrize("for_tensor_cores", [False, True])
-def test_the_copy_has_the_answers_and_the_gradients_of_the_network(architecture, shape, remaining, for_tensor_cores):
+def test_the_copy_has_the_answers_and_the_gradients_of_the_network(
+    architecture, shape, remaining, for_tensor_cores, launched
+):
     f, x = shaken(fresh(lambda: architecture(shape, 10))).double().eval(), images(3, shape, torch.float64)
-    module, merged = rewritten(f, for_tensor_cores=for_tensor_cores)
+    module, merged = rewritten(f, for_tensor_cores=for_tensor_cores, launched=launched)
     linked(module, merged, f).refresh()
-    assert count(module, nn.BatchNorm2d) == remaining
+    assert count(module, nn.BatchNorm2d) == (0 if launched else remaining)
+    alone = [node for node in module.graph.nodes if node.target is SCALED]
+    assert len(alone) == (remaining if launched else 0)
+    if launched and isinstance(architecture, ResNet | WideResNet):
+        assert not count(module, nn.ReLU)
+        assert {node.args[3] for node in alone} == {0.1 if isinstance(architecture, ResNet) else 0.0}
     assert_same_function(module, f, x)
     convolutions = [layer for layer in module.modules() if isinstance(layer, nn.Conv2d)]
     assert convolutions
@@ -359,15 +369,22 @@ def assert_rewritten_truly(f: nn.Module, *, norms: int, rectified: int | None = 
     with torch.no_grad():
         for weight in f.double().eval().parameters():
             weight.normal_(std=0.3, generator=rng)
-    for for_tensor_cores, ours in ((False, False), (True, False), (True, True)):
+    ways = (
+        (False, False, False),
+        (True, False, False),
+        (True, True, False),
+        (False, False, True),
+        (True, True, True),
+    )
+    for for_tensor_cores, ours, launched in ways:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(constant_room, "suits", lambda *_, ours=ours: ours)
-            module, merged = rewritten(f, for_tensor_cores=for_tensor_cores)
+            patch.setattr(rewriting_room, "suits", lambda *_, ours=ours: ours)
+            module, merged = rewritten(f, for_tensor_cores=for_tensor_cores, launched=launched)
         copy = linked(module, merged, f)
-        assert count(module, nn.BatchNorm2d) == norms
+        assert count(module, nn.BatchNorm2d) <= norms if launched else count(module, nn.BatchNorm2d) == norms
         whole = [node for node in module.graph.nodes if node.target is CONVOLUTION]
         if rectified is not None and not ours:
-            assert len(whole) == (rectified if for_tensor_cores else 0)
+            assert len(whole) == (rectified if for_tensor_cores or launched else 0)
         for seed in (1, 2):
             shaken(f, seed)
             copy.refresh()

@@ -23,9 +23,10 @@ from unperturbed.data import Data
 from unperturbed.datasets import load
 from unperturbed.engine import Accelerated, Engine, engine_for
 from unperturbed.engine.convolutions import CONVOLUTION, ours
+from unperturbed.engine.norms import SCALED
 from unperturbed.evaluation import evaluate
 from unperturbed.images import Images, parts
-from unperturbed.models import DigitsCNN
+from unperturbed.models import DigitsCNN, ResNet, ResNet18, WideResNet
 from unperturbed.neighborhoods import L2, Linf, Spatial
 from unperturbed.objectives import SRT, TRADES, frozen
 from unperturbed.recipe import SGD
@@ -440,3 +441,44 @@ def test_autoattack_on_recordings_leaves_about_what_it_leaves_by_itself():
     fast, plain = (evaluate(f, x, y, attack, device=GPU.type, precision=each) for each in ("auto", "float32"))
     assert 0 < plain.accuracy("it") < plain.accuracy()
     assert abs(fast.accuracy("it") - plain.accuracy("it")) <= 0.02
+
+
+@pytest.mark.parametrize("leak", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_still_norm_and_a_relu_are_one_kernel(dtype, leak):
+    rng = torch.Generator(GPU).manual_seed(0)
+    x = (
+        torch.randn(5, 24, 9, 7, generator=rng, device=GPU)
+        .to(dtype, memory_format=torch.channels_last)
+        .requires_grad_()
+    )
+    factor, shift = (torch.randn(24, generator=rng, device=GPU) for _ in range(2))
+    whole = SCALED(x, factor, shift, leak)
+    plain = F.leaky_relu(x.float() * factor.view(-1, 1, 1) + shift.view(-1, 1, 1), leak)
+    slopes = torch.randn(whole.shape, generator=rng, device=GPU).to(dtype, memory_format=torch.channels_last)
+    found, wanted = (torch.autograd.grad(y, x, slopes.to(y.dtype))[0] for y in (whole, plain))
+    close = {"rtol": 2e-2, "atol": 2e-2} if dtype == torch.bfloat16 else {}
+    torch.testing.assert_close(whole, plain.to(dtype), **close)
+    torch.testing.assert_close(found, wanted.to(dtype), **close)
+
+
+@pytest.mark.parametrize("architecture", [ResNet(units=1), ResNet18(), WideResNet(depth=10, width=1)], ids=repr)
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
+def test_networks_under_attack_answer_in_fewer_launches_what_they_answer_by_themselves(architecture, precision):
+    torch.manual_seed(0)
+    f = architecture((3, 32, 32), 10).to(GPU).eval().requires_grad_(False)
+    x = torch.rand(16, 3, 32, 32, device=GPU)
+    engine = Engine(precision=precision, folded=True, recorded=True)
+    fast = Accelerated(f, engine, x[:2], say=pytest.fail, filled_up_to=(16,))
+    assert fast.copies
+    assert not [part for part in fast.copies[0].module.modules() if isinstance(part, nn.BatchNorm2d)]
+    points = [x.clone().requires_grad_() for _ in range(2)]
+    with frozen(fast), engine.arithmetic():
+        answer = fast(points[0])
+        (slope,) = torch.autograd.grad(answer.square().sum(), points[0])
+    with Engine().arithmetic():
+        truth = f(points[1])
+        (meant,) = torch.autograd.grad(truth.square().sum(), points[1])
+    close = {"float32": 1e-4, "tf32": 2e-2, "bfloat16": 0.1}[precision]
+    for one, other in ((answer, truth), (slope, meant)):
+        assert (one - other).norm() <= close * other.norm()

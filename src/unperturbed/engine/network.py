@@ -49,7 +49,8 @@ class Accelerated(nn.Module):
         self.training = f.training
         self.engine, self.say = engine, say
         layout, low = layout_for(f, images, engine), engine.lowers(images)
-        copy = constant(f, images, torch.bfloat16 if low else images.dtype, layout) if engine.folded else None
+        kind, launched = torch.bfloat16 if low else images.dtype, images.is_cuda and not engine.compiled
+        copy = constant(f, images, kind, layout, launched=launched) if engine.folded else None
         # Hidden in a tuple, the copy is no module of this one: modes, gradients and weights are those of f alone.
         self.copies: tuple[Constant, ...] = () if copy is None else (copy,)
         self.hasten = Hastener(engine, say=say)

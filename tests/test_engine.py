@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -660,44 +660,6 @@ def test_a_network_that_cannot_be_recorded_is_asked_as_it_is_and_that_is_said(mo
     assert "more" not in sentence
 
 
-def by_hand(work, *sources, memory=None):
-    """A recording that is done again by hand: what it finds in place is all that it knows."""
-    work()
-    return work, work()
-
-
-SEARCHES = (
-    APGD(around=Linf(eps=0.1), steps=12),
-    APGD(around=L2(eps=0.5), steps=12, loss="targeted dlr"),
-    FAB(around=Linf(eps=0.1), steps=6),
-    Square(around=Linf(eps=0.1), steps=40),
-    Square(around=L2(eps=0.5), steps=40),
-)
-
-
-@pytest.mark.parametrize("search", SEARCHES, ids=str)
-def test_recorded_steps_of_a_search_end_where_plain_ones_do(search, on_paper, monkeypatch):
-    monkeypatch.setattr(searches_room, "recorded_on_a_gpu", by_hand)
-    f, x = shaken(network()), images(8)
-    engine = Engine(folded=True, recorded=True)
-    fast, plain = (Accelerated(f, engine, images(2), say=pytest.fail, filled_up_to=sizes) for sizes in ((4, 8), ()))
-    with frozen(fast), torch.no_grad():
-        y, target = (fast(x).argsort(1, descending=True)[:, rank] for rank in (0, 1))
-        for count in (8, 3):
-            rows = slice(0, count)
-            begun = search.begin(fast, x[rows], y[rows], target[rows], torch.Generator().manual_seed(0))
-            for half in search.plan(x).split(7):
-                seed = torch.randint(2**62, (), generator=torch.Generator().manual_seed(1))
-                # Random numbers are those of a full recording, so the plain search has to be as large.
-                full = tuple(torch.cat([part, part[-1:].expand(-count % 4, *part.shape[1:])]) for part in begun)
-                ends = plain.repeated(search, full, half, torch.Generator().manual_seed(int(seed)))
-                begun = fast.repeated(search, begun, half, torch.Generator().manual_seed(1))
-                for one, other in zip(begun, ends, strict=True):
-                    assert torch.allclose(one.double(), other[:count].double(), rtol=1e-3, atol=1e-4)
-    assert len(fast.recordings.steps) == 2
-    assert not plain.recordings.steps
-
-
 def test_a_search_on_more_images_than_were_foreseen_is_made_step_by_step(on_paper, monkeypatch):
     monkeypatch.setattr(searches_room, "recorded_on_a_gpu", pytest.fail)
     fast = Accelerated(
@@ -1021,6 +983,45 @@ def gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: device.mode)
     monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", lambda mode: setattr(device, "mode", mode))
     return device
+
+
+SEARCHES = (
+    APGD(around=Linf(eps=0.1), steps=12),
+    APGD(around=L2(eps=0.5), steps=12, loss="targeted dlr"),
+    FAB(around=Linf(eps=0.1), steps=6),
+    Square(around=Linf(eps=0.1), steps=40),
+    Square(around=L2(eps=0.5), steps=40),
+)
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=str)
+def test_recorded_steps_of_a_search_end_where_plain_ones_do(search, gpu, on_paper, monkeypatch):
+    class Stream:
+        def wait_stream(self, stream: object) -> None: ...
+
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    f, x = shaken(network()), images(8)
+    engine = Engine(folded=True, recorded=True)
+    fast, plain = (Accelerated(f, engine, images(2), say=pytest.fail, filled_up_to=sizes) for sizes in ((4, 8), ()))
+    with frozen(fast), torch.no_grad():
+        y, target = (fast(x).argsort(1, descending=True)[:, rank] for rank in (0, 1))
+        for count in (8, 3):
+            rows = slice(0, count)
+            begun = search.begin(fast, x[rows], y[rows], target[rows], torch.Generator().manual_seed(0))
+            for half in search.plan(x).split(7):
+                seed = torch.randint(2**62, (), generator=torch.Generator().manual_seed(1))
+                # Random numbers are those of a full recording, so the plain search has to be as large.
+                full = tuple(torch.cat([part, part[-1:].expand(-count % 4, *part.shape[1:])]) for part in begun)
+                ends = plain.repeated(search, full, half, torch.Generator().manual_seed(int(seed)))
+                begun = fast.repeated(search, begun, half, torch.Generator().manual_seed(1))
+                for one, other in zip(begun, ends, strict=True):
+                    assert torch.allclose(one.double(), other[:count].double(), rtol=1e-3, atol=1e-4)
+    assert len(fast.recordings.steps) == gpu.recordings == len(gpu.registered) == 2
+    assert len(set(gpu.pools)) == 1
+    assert gpu.replays == 2 * len(search.plan(x))
+    assert not plain.recordings.steps
 
 
 @dataclass

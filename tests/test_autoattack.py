@@ -164,7 +164,7 @@ def test_a_search_ends_when_nobody_is_left(f, x, y):
     with frozen(f):
         _, fooled = carried_out(f, APGD(around=Linf(eps=0.5)), x, y, y, seeded())
     assert fooled.all()
-    assert len(asked) == 1 + rounds.ROUND
+    assert len(asked) == rounds.ROUND
 
 
 # APGD
@@ -174,7 +174,9 @@ def test_a_search_ends_when_nobody_is_left(f, x, y):
     ("steps", "looks"), [(100, [22, 41, 57, 70, 80, 87, 93, 99]), (20, [4, 7, 9, *range(10, 21)]), (1, [1])]
 )
 def test_apgd_looks_back_when_its_paper_says(steps, looks):
-    plan = APGD(around=Linf(eps=0.1), steps=steps).plan(torch.zeros(1))
+    start, *plan = APGD(around=Linf(eps=0.1), steps=steps).plan(torch.zeros(1))
+    plan = torch.stack(plan)
+    assert start.tolist() == [1.0, 0.0]
     assert (plan[:, 1].nonzero().squeeze(1) + 1).tolist() == looks
     assert plan[:, 1][plan[:, 1] > 0].tolist() == [b - a for a, b in zip([0, *looks], looks, strict=False)]
     assert plan[:, 0].tolist() == [1.0, *[0.75] * (steps - 1)]
@@ -195,10 +197,10 @@ def test_apgd_halves_steps_that_stop_to_gain_and_goes_back_to_its_best_point():
     for now in search.plan(x):
         state = search.step(f, state, now, seeded())
         sizes.append(state.size[0].item())
-    changes = [step + 1 for step in range(1, 100) if sizes[step] != sizes[step - 1]]
+    changes = [step for step in range(1, 101) if sizes[step] != sizes[step - 1]]
     assert set(changes) <= {22, 41, 57, 70, 80, 87, 93, 99}
     assert len(changes) >= 4
-    assert all(sizes[step - 1] == sizes[step - 2] / 2 for step in changes)
+    assert all(sizes[step] == sizes[step - 1] / 2 for step in changes)
     assert sizes[0] == pytest.approx(0.4)
     assert (state.best - 0.5).abs().max() < 0.02
 
@@ -209,6 +211,21 @@ def test_the_difference_of_logits_ratio_is_that_of_the_paper():
     assert targeted_difference_of_logits_ratio(logits, y, target).item() == pytest.approx(-(5 - 1) / (5 - 1.5))
     for scaled in (difference_of_logits_ratio(7 * logits, y), difference_of_logits_ratio(logits + 3, y)):
         assert scaled.item() == pytest.approx(-2 / 3)
+
+
+@both_balls
+def test_apgd_first_looks_at_where_it_starts(ball, f, x, y):
+    search = APGD(around=ball, steps=3)
+    with frozen(f), torch.no_grad():
+        begun = search.begin(f, x, y, y, seeded())
+        at = search.step(f, begun, search.plan(x)[0], seeded())
+        assert torch.allclose(at.here, begun.here, atol=1e-6)
+        assert torch.equal(at.best, at.here)
+        assert torch.equal(at.fooled, f(at.here).argmax(1) != y)
+        assert at.loss.isfinite().all()
+        assert not at.gains.any()
+        later = search.step(f, at, search.plan(x)[1], seeded())
+    assert (later.here != at.here).flatten(1).any(1).all()
 
 
 # FAB

@@ -56,15 +56,16 @@ class APGD:
     steps: int = 100
 
     def begin(self, f: nn.Module, x: Tensor, y: Tensor, target: Tensor, rng: Generator) -> State:
-        here = x + self.around.sample(x, rng)
-        loss, gradient, fooled = self.judged(f, here, y, target)
+        # The first step has no gradient yet and stays here: it is what f says of this point, and no gain.
+        here, gradient = x + self.around.sample(x, rng), torch.zeros_like(x)
+        fooled, loss = torch.zeros_like(y, dtype=torch.bool), x.new_full((len(x),), -torch.inf)
         return Climb(
-            *(chosen(fooled, here, x), fooled, x, y, target, here, here, gradient, loss),
+            *(x, fooled, x, y, target, here, here, gradient, loss),
             size=torch.full_like(loss, 2 * self.around.eps),
             best=here,
             best_loss=loss,
             best_gradient=gradient,
-            gains=torch.zeros_like(loss),
+            gains=torch.full_like(loss, -1),
             seen=loss,
             shrunk=torch.ones_like(fooled),
         )
@@ -76,7 +77,7 @@ class APGD:
             looks[at - 1] = window
             window = max(window - max(1, int(SHRINK * self.steps)), max(1, int(SHORTEST * self.steps)))
         rows = [(1.0 if step == 0 else 1 - INERTIA, float(look)) for step, look in enumerate(looks)]
-        return torch.tensor(rows, dtype=x.dtype, device=x.device)
+        return torch.tensor([(1.0, 0.0), *rows], dtype=x.dtype, device=x.device)
 
     def step(self, f: nn.Module, state: State, now: Tensor, rng: Generator) -> State:
         at, follows, look = Climb(*state), now[0], now[1]

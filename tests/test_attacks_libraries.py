@@ -1,4 +1,4 @@
-"""C&W and Pointwise: what the library behind them does wrong must not reach an evaluation."""
+"""C&W, Pointwise and AutoAttack behave as attacks should; what a library does wrong must not reach an evaluation."""
 
 import sys
 from dataclasses import replace
@@ -8,30 +8,21 @@ import pytest
 import torch
 from torch import nn
 
-from unperturbed.attacks import DDN, Attack, Bounded, CarliniWagnerL2, Pointwise
+from six_by_six import network, predicted, seeded
+from unperturbed.attacks import DDN, Attack, AutoAttack, Bounded, CarliniWagnerL2, MinimumNorm, Pointwise
 from unperturbed.attacks.libraries import sealed, taken_back
 from unperturbed.evaluation import evaluate
 
 CW = CarliniWagnerL2(searches=4, steps=40, step_size=0.05, first_c=1.0)
 POINTWISE = Pointwise(pixels=20, noises=40, restarts=2)
-every_attack = pytest.mark.parametrize("attack", [CW, POINTWISE], ids=["C&W", "Pointwise"])
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def network(classes=4, channels=1, seed=1):
-    """A small classifier of 6x6 images that is far from linear, left in training mode."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        f = nn.Sequential(
-            nn.Conv2d(channels, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Tanh(), nn.Flatten(), nn.Linear(144, classes)
-        )
-    with torch.no_grad():
-        f[0].weight *= 4
-        f[-1].weight *= 4
-    return f
+SMALLEST = {"C&W": CW, "Pointwise": POINTWISE}
+ATTACKS = {
+    **SMALLEST,
+    "AutoAttack": AutoAttack(eps=0.06, parts=("apgd-ce", "apgd-t")),
+    "AutoAttack in L2": AutoAttack(eps=0.3, norm="L2", parts=("apgd-dlr", "fab-t")),
+}
+every_attack = pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+both_smallest = pytest.mark.parametrize("attack", SMALLEST.values(), ids=SMALLEST)
 
 
 def stubborn(classes=4):
@@ -41,18 +32,11 @@ def stubborn(classes=4):
     return f
 
 
-@torch.no_grad()
-def predicted(f, x):
-    mode = f.training
-    answer = f.eval()(x).argmax(1)
-    f.train(mode)
-    return answer
-
-
 @pytest.fixture(autouse=True)
 def _with_libraries(request):
     """Skip where a library is not installed; the tests of that very case need none."""
-    if "attack" in request.fixturenames and "monkeypatch" not in request.fixturenames:
+    names = request.fixturenames
+    if "attack" in names and "monkeypatch" not in names and request.getfixturevalue("attack") in (CW, POINTWISE):
         skip_without("foolbox")
 
 
@@ -109,6 +93,8 @@ def test_an_attack_fools_some_leaves_wrong_ones_alone_and_keeps_to_images(attack
     assert changed.any()
     assert found.min() >= 0
     assert found.max() <= 1
+    if not isinstance(attack, MinimumNorm):
+        assert attack.within.contains(x, found).all()
 
 
 @every_attack
@@ -117,7 +103,7 @@ def test_with_nobody_left_to_fool_or_nobody_at_all_x_comes_back(attack, f, x, y)
     assert attack(f, x[:0], y[:0], seeded()).shape == (0, 1, 6, 6)
 
 
-@every_attack
+@both_smallest
 def test_an_image_that_cannot_be_fooled_comes_back_and_not_black(attack, x):
     f = stubborn()
     assert torch.equal(attack(f, x, predicted(f, x), seeded()), x)
@@ -203,7 +189,7 @@ def test_more_restarts_of_pointwise_never_change_more_pixels(f, x, y):
     assert (sizes[1] < sizes[0]).any()
 
 
-@every_attack
+@both_smallest
 def test_a_missing_library_is_named_with_the_command_that_installs_it(attack, f, x, y, monkeypatch):
     monkeypatch.setitem(sys.modules, "foolbox", None)
     with pytest.raises(ModuleNotFoundError) as error:

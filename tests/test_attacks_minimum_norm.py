@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+import six_by_six
+from six_by_six import predicted, seeded
 from unperturbed.attacks import DDN, JSMA, Attack, Bounded, MinimumNorm, cw_linf, mi_fgsm, pgd
 from unperturbed.attacks.jsma import contenders, most_salient_pair
 from unperturbed.datasets import load
@@ -32,29 +34,8 @@ SMALLEST = {name: attack for name, attack in ATTACKS.items() if isinstance(attac
 every_smallest = pytest.mark.parametrize("attack", SMALLEST.values(), ids=SMALLEST)
 
 
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def network(classes=3, channels=1, seed=1):
-    """A small classifier of 6x6 images that is far from linear, left in training mode."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        f = nn.Sequential(
-            nn.Conv2d(channels, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Tanh(), nn.Flatten(), nn.Linear(144, classes)
-        ).double()
-    with torch.no_grad():
-        f[0].weight *= 4
-        f[-1].weight *= 4
-    return f
-
-
-@torch.no_grad()
-def predicted(f, x):
-    mode = f.training
-    answer = f.eval()(x).argmax(1)
-    f.train(mode)
-    return answer
+def network(classes=3, channels=1):
+    return six_by_six.network(classes, channels).double()
 
 
 @pytest.fixture

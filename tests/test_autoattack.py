@@ -9,12 +9,12 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from unperturbed.attacks import AutoAttack, Bounded, pgd, rounds
+from six_by_six import answers, network, predicted, seeded
+from unperturbed.attacks import AutoAttack, autoattack, pgd, rounds
 from unperturbed.attacks.apgd import APGD, difference_of_logits_ratio, targeted_difference_of_logits_ratio
 from unperturbed.attacks.fab import FAB
 from unperturbed.attacks.rounds import carried_out, repeated
 from unperturbed.attacks.square import Square, placed, pyramids
-from unperturbed.evaluation import evaluate
 from unperturbed.neighborhoods import L2, Linf
 from unperturbed.objectives import frozen
 
@@ -33,38 +33,6 @@ SEARCHES = {
     }.items()
 }
 every_search = pytest.mark.parametrize("search", SEARCHES.values(), ids=SEARCHES)
-ATTACKS = {
-    "Linf": AutoAttack(eps=0.06, parts=("apgd-ce", "apgd-t")),
-    "L2": AutoAttack(eps=0.3, norm="L2", parts=("apgd-dlr", "fab-t")),
-}
-both_attacks = pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
-def network(classes=4, channels=1, seed=1):
-    """A small classifier of 6x6 images that is far from linear, left in training mode."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        f = nn.Sequential(
-            nn.Conv2d(channels, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Tanh(), nn.Flatten(), nn.Linear(144, classes)
-        )
-    with torch.no_grad():
-        f[0].weight *= 4
-        f[-1].weight *= 4
-    return f
-
-
-@torch.no_grad()
-def answers(f, x):
-    with frozen(f):
-        return f(x)
-
-
-def predicted(f, x):
-    return answers(f, x).argmax(1)
 
 
 def second(f, x):
@@ -359,54 +327,9 @@ def test_square_never_gives_up_what_it_gained(f, x, y):
 # The ensemble
 
 
-@both_attacks
-def test_the_attack_leaves_everything_as_it_was(attack, f, x, y):
-    f[0].weight.requires_grad_(False)
-    f[1].eval()
-    weights, images = {name: value.clone() for name, value in f.state_dict().items()}, x.clone()
-    state = torch.get_rng_state()
-    found = attack(f, x, y, seeded())
-    assert torch.equal(found, attack(f, x, y, seeded()))
-    assert (found.shape, found.dtype, found.requires_grad) == (x.shape, x.dtype, False)
-    assert torch.equal(x, images)
-    assert (f.training, f[1].training) == (True, False)
-    assert [p.requires_grad for p in f.parameters()] == [False, True, True, True, True, True]
-    assert all(p.grad is None for p in f.parameters())
-    assert all(torch.equal(value, weights[name]) for name, value in f.state_dict().items())
-    assert torch.equal(torch.get_rng_state(), state)
-
-
-@both_attacks
-def test_the_attack_fools_some_leaves_wrong_ones_alone_and_keeps_to_images(attack, f, x, y):
-    wrong = torch.arange(len(x)) % 3 == 0
-    labels = torch.where(wrong, (y + 1) % 4, y)
-    found = attack(f, x, labels, seeded())
-    changed = (found != x).flatten(1).any(1)
-    assert torch.equal(changed, (predicted(f, found) != labels) & ~wrong)
-    assert changed.any()
-    assert found.min() >= 0
-    assert found.max() <= 1
-    assert attack.within.contains(x, found).all()
-
-
-@both_attacks
-def test_with_nobody_left_to_fool_or_nobody_at_all_x_comes_back(attack, f, x, y):
-    assert torch.equal(attack(f, x, (y + 1) % 4, seeded()), x)
-    assert attack(f, x[:0], y[:0], seeded()).shape == (0, 1, 6, 6)
-
-
-@both_attacks
-def test_the_attack_says_what_it_keeps_to_and_can_be_evaluated(attack, f, x, y):
-    assert isinstance(attack, Bounded)
-    assert str(attack.within) in attack.budget
-    report = evaluate(f, x, y, {"it": attack}, batch=10, device="cpu")
-    assert report.accuracy("it") < 1
-    assert report["it"].budget == attack.budget
-
-
 def test_autoattack_fools_whatever_pgd_fools(f, rng):
     x = torch.rand(40, 1, 6, 6, generator=rng)
-    y, attacks = predicted(f, x), (pgd(eps=0.03), replace(ATTACKS["Linf"], eps=0.03))
+    y, attacks = predicted(f, x), (pgd(eps=0.03), AutoAttack(eps=0.03, parts=("apgd-ce", "apgd-t")))
     by_pgd, by_all = (predicted(f, attack(f, x, y, seeded())) == y for attack in attacks)
     assert 0 < by_all.sum() <= by_pgd.sum() < len(x)
 
@@ -438,8 +361,6 @@ def test_square_fools_a_network_whose_gradients_say_nothing(f, x, y):
     ],
 )
 def test_the_standard_parts_and_targets_fit_the_number_of_classes(classes, parts, x, monkeypatch):
-    from unperturbed.attacks import autoattack
-
     seen = []
 
     def watched(f, search, x, y, target, rng):

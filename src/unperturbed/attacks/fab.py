@@ -42,7 +42,8 @@ class FAB:
         found, _, x, y, target, here, nearest = state
         ahead, slope = self.nearest_boundary(f, here, y, target)
         ahead_at_x = ahead + (slope * (x - here)).flatten(1).sum(1)
-        on, from_x = self.way(here, slope, ahead), self.way(x, slope, ahead_at_x)
+        both = torch.cat([here, x]), torch.cat([slope, slope]), torch.cat([ahead, ahead_at_x])
+        on, from_x = self.way(*both).chunk(2)
         a, b = self.size(on).clamp_min(1e-8), self.size(from_x).clamp_min(1e-8)
         share = (a / (a + b)).clamp_max(TOWARDS).view(-1, 1, 1, 1)
         here = ((1 - share) * (here + BEYOND * on) + share * (x + BEYOND * from_x)).clamp(0, 1)

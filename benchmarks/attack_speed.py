@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 import tyro
+from peers import library
 from quality import RECIPE
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from unperturbed.attacks import Attack, AutoAttack, cw_linf, grid, pgd
-from unperturbed.attacks.libraries import library
 from unperturbed.datasets import Dataset, load
 from unperturbed.engine import Engine, Precision
 from unperturbed.evaluation import evaluate
@@ -127,7 +127,7 @@ def known(f: nn.Module, dataset: Dataset, images: int) -> tuple[Tensor, Tensor]:
 
 def grid_search(f: nn.Module, dataset: Dataset, images: int) -> dict[str, Any]:
     """GridAdv with 775 transforms: ours on all test images, foolbox's on some, and ours on those."""
-    foolbox = library("foolbox", "the benchmark")
+    foolbox = library("foolbox")
     attack = foolbox.attacks.SpatialAttack(num_rotations=31)
     wrapped = foolbox.PyTorchModel(f, bounds=(0, 1), device=GPU)
     x, y = known(f, dataset, images)
@@ -141,7 +141,7 @@ def grid_search(f: nn.Module, dataset: Dataset, images: int) -> dict[str, Any]:
 def auto_attack(f: nn.Module, dataset: Dataset, images: int) -> dict[str, Any]:
     """AutoAttack's standard parts."""
     x, y = known(f, dataset, images)
-    pyautoattack = library("pyautoattack", "the benchmark")
+    pyautoattack = library("pyautoattack")
 
     def run(x: Tensor, y: Tensor) -> Tensor:
         with torch.enable_grad():

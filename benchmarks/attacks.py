@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from importlib import import_module
 from importlib.util import find_spec
 from itertools import zip_longest
 from pathlib import Path
@@ -22,12 +21,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from peers import library
 from rich.console import Console
 from rich.table import Table
 from torch import Generator, Tensor, nn
 
 from unperturbed.attacks import DDN, JSMA, AutoAttack, CarliniWagnerL2, Pointwise, Searched, grid, mi_fgsm, pgd
-from unperturbed.attacks.libraries import library
 from unperturbed.datasets import load
 from unperturbed.losses import margin
 from unperturbed.neighborhoods import L0, L2, Linf, Neighborhood, changed_pixels, norm
@@ -97,9 +96,7 @@ def contestants(images: int, few: int, many: int, seed: int) -> Iterator[Contest
         return lambda f, x, y: attack.run(foolbox.PyTorchModel(f, bounds=(0, 1), device="cpu"), x, y, **radius)
 
     def whole(f: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        # The seed that ours draws, so that both make the same choices.
-        drawn = int(torch.randint(2**31, (), generator=Generator().manual_seed(seed)))
-        return pyautoattack.AutoAttack(f, eps=EPS, seed=drawn).run_standard_evaluation(x, y)[0]
+        return pyautoattack.AutoAttack(f, eps=EPS, seed=seed).run_standard_evaluation(x, y)[0]
 
     def of(attack: str, within: Neighborhood, **runs: Run | None) -> Iterator[Contestant]:
         peers: dict[str, Run | None] = {"ours": None, "foolbox": None, "torchattacks": None}
@@ -127,7 +124,7 @@ def contestants(images: int, few: int, many: int, seed: int) -> Iterator[Contest
     yield from of(
         "C&W in L2, 5 x 200 steps",
         sphere,
-        ours=fb and ours(CarliniWagnerL2(searches=5, steps=200, step_size=0.05, first_c=0.1)),
+        ours=ours(CarliniWagnerL2(searches=5, steps=200, step_size=0.05, first_c=0.1)),
         foolbox=fb and theirs(fb.L2CarliniWagnerAttack(5, 200, 0.05, initial_const=0.1)),
     )
     yield from of(
@@ -140,7 +137,7 @@ def contestants(images: int, few: int, many: int, seed: int) -> Iterator[Contest
     yield from of(
         "Pointwise",
         L0(pixels=12),
-        ours=fb and ours(Pointwise(pixels=12)),
+        ours=ours(Pointwise(pixels=12)),
         foolbox=fb and theirs(fb.PointwiseAttack(l2_binary_search=False)),
     )
     exhaustive = Searched(solver=Grid(points=(31, 5, 5)), loss=margin, within=grid().within, budget="all 775 points")
@@ -158,7 +155,7 @@ def contestants(images: int, few: int, many: int, seed: int) -> Iterator[Contest
 def installed(name: str) -> Any:
     """The library of that name, or None."""
     try:
-        return library(name, "the benchmark") if name != "torchattacks" else import_module(name)
+        return library(name)
     except ImportError:
         return None
 

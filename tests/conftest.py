@@ -1,11 +1,15 @@
 """What all tests share."""
 
+import os
+
 import pytest
 import torch
 
 from unperturbed.cli import main
 
 torch.set_num_threads(1)
+# foolbox, which ours are compared with, asks for git and refuses to load where there is none; no attack needs it.
+os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 
 
 @pytest.fixture

@@ -51,7 +51,6 @@ def requirements(lines: list[str]) -> dict[str, str]:
 
 DIRECT = {
     "Runtime": requirements(PROJECT["dependencies"]),
-    "Optional: `attacks`": requirements(OPTIONAL["attacks"]),
     "Optional: `tensorboard`": requirements(OPTIONAL["tensorboard"]),
     "Development: `dev`": requirements(OPTIONAL["dev"]),
 }
@@ -138,7 +137,7 @@ def test_what_is_not_quite_permissive_is_said():
 
 
 def test_the_package_imports_nothing_that_is_not_declared():
-    declared = {*DIRECT["Runtime"], *DIRECT["Optional: `attacks`"]}
+    declared = {*DIRECT["Runtime"]}
     imported = set()
     for file in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):

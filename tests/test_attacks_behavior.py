@@ -1,6 +1,5 @@
-"""C&W, Pointwise and AutoAttack behave as attacks should; what a library does wrong must not reach an evaluation."""
+"""C&W, Pointwise and AutoAttack behave as attacks should, and find what foolbox finds."""
 
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -10,8 +9,9 @@ from torch import nn
 
 from six_by_six import network, predicted, seeded
 from unperturbed.attacks import DDN, Attack, AutoAttack, Bounded, CarliniWagnerL2, MinimumNorm, Pointwise
-from unperturbed.attacks.libraries import sealed, taken_back
+from unperturbed.attacks.pointwise import peppered, taken_back
 from unperturbed.evaluation import evaluate
+from unperturbed.objectives import frozen
 
 CW = CarliniWagnerL2(searches=4, steps=40, step_size=0.05, first_c=1.0)
 POINTWISE = Pointwise(pixels=20, noises=40, restarts=2)
@@ -30,22 +30,6 @@ def stubborn(classes=4):
     f = nn.Sequential(nn.Flatten(), nn.Linear(36, classes))
     nn.init.zeros_(f[1].weight)
     return f
-
-
-@pytest.fixture(autouse=True)
-def _with_libraries(request):
-    """Skip where a library is not installed; the tests of that very case need none."""
-    names = request.fixturenames
-    if "attack" in names and "monkeypatch" not in names and request.getfixturevalue("attack") in (CW, POINTWISE):
-        skip_without("foolbox")
-
-
-def skip_without(*names):
-    from importlib.util import find_spec
-
-    for name in names:
-        if find_spec(name) is None:
-            pytest.skip(f"{name} is not installed")
 
 
 @pytest.fixture
@@ -120,7 +104,6 @@ def test_an_attack_says_what_it_keeps_to_and_can_be_evaluated(attack, f, x, y):
 
 
 def test_cw_finds_changes_about_as_small_as_ddn(f, x, y):
-    skip_without("foolbox")
     attack = replace(CW, searches=6, steps=150)
     found = attack(f, x, y, seeded())
     ours = DDN().size(x, DDN()(f, x, y, seeded()))
@@ -128,9 +111,44 @@ def test_cw_finds_changes_about_as_small_as_ddn(f, x, y):
     assert attack.size(x, found).median().item() == pytest.approx(ours.median().item(), rel=0.1)
 
 
+def test_cw_finds_what_foolbox_finds(rng):
+    foolbox = pytest.importorskip("foolbox")
+    f, x = network().eval().requires_grad_(False), torch.rand(40, 1, 6, 6, generator=rng)
+    y, settings = predicted(f, x), {"steps": 60, "initial_const": 0.5}
+    theirs = foolbox.attacks.L2CarliniWagnerAttack(binary_search_steps=5, stepsize=0.02, **settings)
+    model = foolbox.PyTorchModel(f, bounds=(0, 1), device="cpu")
+    ours = CarliniWagnerL2(searches=5, steps=60, step_size=0.02, first_c=0.5)
+    found, peer = ours(f, x, y, seeded()), theirs.run(model, x, y)
+    fooled = predicted(f, found) != y
+    assert torch.equal(fooled, predicted(f, peer) != y)
+    assert fooled.any()
+    assert torch.allclose(ours.size(x, found)[fooled], ours.size(x, peer)[fooled], rtol=0.02)
+
+
+def test_cw_stops_where_the_loss_has_stopped_to_fall(f, x, y):
+    asked = []
+    f.register_forward_hook(lambda module, args, output: asked.append(len(args[0])))
+    CarliniWagnerL2(searches=1, steps=4000, step_size=0.1, first_c=1.0)(f, x, y, seeded())
+    assert set(asked) == {len(x)}
+    assert (len(asked) - 1) % 400 == 0
+    assert 400 < len(asked) < 4000
+
+
+def test_the_least_noise_that_fools_is_taken_for_a_start(f, x, y):
+    with frozen(f):
+        noisy, fooling = peppered(f, x, y, 50, seeded())
+        same = stubborn()
+        _, none = peppered(same, x, predicted(same, x), 5, seeded())
+    assert torch.equal(fooling, predicted(f, noisy) != y)
+    assert fooling.any()
+    assert not none.any()
+    changed = noisy != x
+    assert ((noisy == 0) | (noisy == 1))[changed].all()
+    assert changed[fooling].float().mean() < 0.5
+
+
 @pytest.mark.parametrize("channels", [1, 3])
 def test_no_point_that_pointwise_changed_can_be_taken_back(channels, rng):
-    skip_without("foolbox")
     f, x = network(channels=channels), torch.rand(5, channels, 6, 6, generator=rng)
     y = predicted(f, x)
     found = POINTWISE(f, x, y, seeded())
@@ -163,7 +181,7 @@ def test_points_are_taken_back_one_at_a_time_and_nobody_waits_for_the_longest_im
     assert not torch.equal(found, taken_back(Sum(), x, y, noisy, seeded(1)))
 
 
-def test_pointwise_changes_as_few_points_as_foolbox_does(f, rng):
+def test_pointwise_changes_as_few_points_as_foolbox_does(f, rng, monkeypatch):
     foolbox = pytest.importorskip("foolbox")
 
     x = torch.rand(60, 1, 6, 6, generator=rng)
@@ -172,7 +190,8 @@ def test_pointwise_changes_as_few_points_as_foolbox_does(f, rng):
     fooling = predicted(f, noisy) != y
     x, y, noisy = x[fooling], y[fooling], noisy[fooling]
     theirs = foolbox.attacks.PointwiseAttack(l2_binary_search=False)
-    with torch.no_grad(), sealed(seeded(), x.device):
+    monkeypatch.setattr(np.random, "permutation", np.random.RandomState(0).permutation)
+    with torch.no_grad():
         model = foolbox.PyTorchModel(f.eval(), bounds=(0, 1), device="cpu")
         counts = [
             (found != x).flatten(1).sum(1).double().mean().item()
@@ -183,18 +202,9 @@ def test_pointwise_changes_as_few_points_as_foolbox_does(f, rng):
 
 
 def test_more_restarts_of_pointwise_never_change_more_pixels(f, x, y):
-    skip_without("foolbox")
     sizes = [POINTWISE.size(x, replace(POINTWISE, restarts=n)(f, x, y, seeded())) for n in (1, 4)]
     assert (sizes[1] <= sizes[0]).all()
     assert (sizes[1] < sizes[0]).any()
-
-
-@both_smallest
-def test_a_missing_library_is_named_with_the_command_that_installs_it(attack, f, x, y, monkeypatch):
-    monkeypatch.setitem(sys.modules, "foolbox", None)
-    with pytest.raises(ModuleNotFoundError) as error:
-        attack(f, x, y, seeded())
-    assert str(error.value) == f"{type(attack).__name__} needs foolbox: pip install 'unperturbed[attacks]'"
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,13 @@ def test_cw_finds_what_foolbox_finds(rng):
     assert torch.allclose(ours.size(x, found)[fooled], ours.size(x, peer)[fooled], rtol=0.02)
 
 
+def test_cw_raises_the_price_of_failing_until_an_image_falls(f, x, y):
+    attacks = [CarliniWagnerL2(searches=count, steps=60, step_size=0.05, first_c=1e-5) for count in (1, 7)]
+    once, often = ((predicted(f, attack(f, x, y, seeded())) != y).sum() for attack in attacks)
+    assert once < len(x)
+    assert often == len(x)
+
+
 def test_cw_stops_where_the_loss_has_stopped_to_fall(f, x, y):
     asked = []
     f.register_forward_hook(lambda module, args, output: asked.append(len(args[0])))

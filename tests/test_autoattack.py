@@ -165,6 +165,9 @@ def test_apgd_halves_steps_that_stop_to_gain_and_goes_back_to_its_best_point():
     for now in search.plan(x):
         state = search.step(f, state, now, seeded())
         sizes.append(state.size[0].item())
+        if len(sizes) > 1 and sizes[-1] < sizes[-2]:
+            assert torch.equal(state.here[0], state.best[0])
+            assert torch.equal(state.gradient[0], state.best_gradient[0])
     changes = [step for step in range(1, 101) if sizes[step] != sizes[step - 1]]
     assert set(changes) <= {22, 41, 57, 70, 80, 87, 93, 99}
     assert len(changes) >= 4
@@ -318,8 +321,9 @@ def test_square_never_gives_up_what_it_gained(f, x, y):
             state = search.begin(f, x, y, y, seeded())
             ahead = [state[-1]]
             for now in search.plan(x):
-                state = search.step(f, state, now, seeded(len(ahead)))
+                before, state = state, search.step(f, state, now, seeded(len(ahead)))
                 ahead.append(state[-1])
+                assert torch.equal(state[0][before[1]], before[0][before[1]]), "whoever has fallen stays as he fell"
         assert all((later >= earlier).all() for earlier, later in pairwise(ahead))
         assert (ahead[-1] > ahead[0]).any()
 

@@ -1039,6 +1039,7 @@ def test_recorded_steps_of_a_search_end_where_plain_ones_do(search, gpu, on_pape
     assert len(set(gpu.pools)) == 1
     assert gpu.replays == 2 * len(search.plan(x))
     assert not plain.recordings.steps
+    assert not any(query.asked for query in fast.queries.values()), "a recording within a recording"
 
 
 @dataclass

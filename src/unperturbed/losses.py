@@ -56,6 +56,12 @@ def margin(logits: Tensor, target: Tensor) -> Tensor:
     return others.amax(1) - own
 
 
+def ahead_of(logits: Tensor, target: Tensor, other: Tensor) -> Tensor:
+    """z_other - z_y: how far one class is ahead of the right one."""
+    own, its = (logits.gather(1, each.unsqueeze(1)).squeeze(1) for each in (target, other))
+    return its - own
+
+
 def slope_of(total: Tensor, point: Tensor, *, again: bool = False) -> Tensor:
     """The gradient of a number, or of the sum of several; `again` if another one is taken from the same graph."""
     if not total.requires_grad and torch.is_inference_mode_enabled():

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from ..losses import cross_entropy, margin, slope_of
+from ..losses import ahead_of, cross_entropy, margin, slope_of
 from ..neighborhoods import L2, Linf
 from .rounds import State, chosen
 
@@ -139,5 +139,4 @@ def difference_of_logits_ratio(logits: Tensor, y: Tensor) -> Tensor:
 def targeted_difference_of_logits_ratio(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
     """The same of one class alone."""
     largest = logits.topk(4).values
-    ahead = (logits.gather(1, target.unsqueeze(1)) - logits.gather(1, y.unsqueeze(1))).squeeze(1)
-    return ahead / (largest[:, 0] - (largest[:, 2] + largest[:, 3]) / 2 + TINY)
+    return ahead_of(logits, y, target) / (largest[:, 0] - (largest[:, 2] + largest[:, 3]) / 2 + TINY)

@@ -10,7 +10,7 @@ from ..losses import margin, slope_of
 from ..neighborhoods import L2, norm
 from ..objectives import frozen
 from ..solvers import require_count, require_positive
-from .rounds import State, chosen, repeated
+from .rounds import State, chosen, repeated, standing
 
 EDGE = 1 - 1e-6
 """how far pixels go to black and white: tanh reaches neither"""
@@ -124,7 +124,7 @@ class CarliniWagnerL2:
     def __call__(self, f: nn.Module, x: Tensor, y: Tensor, rng: Generator, /) -> Tensor:
         found = x.detach().clone()
         with frozen(f):
-            rows = (f(x).argmax(1) == y).nonzero().squeeze(1)
+            rows = standing(f, x, y)
             if len(rows) == 0:
                 return found
             search = Descent(steps=self.steps, step_size=self.step_size)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor, nn
 
-from ..losses import slope_of
+from ..losses import ahead_of, slope_of
 from ..neighborhoods import L2, Linf, norm
 from .rounds import State, chosen
 
@@ -58,13 +58,12 @@ class FAB:
         with torch.enable_grad():
             here = here.detach().requires_grad_()
             logits = f(here)
-            own = logits.gather(1, y.unsqueeze(1))
             if self.targeted:
-                ahead = (logits.gather(1, target.unsqueeze(1)) - own).squeeze(1)
+                ahead = ahead_of(logits, y, target)
                 return ahead.detach(), slope_of(ahead, here)
             classes = torch.arange(logits.shape[1], device=y.device)
             others = classes[:-1] + (classes[:-1] >= y.unsqueeze(1))  # all but y
-            each = (logits.gather(1, others) - own).unbind(1)
+            each = [ahead_of(logits, y, other) for other in others.unbind(1)]
             slopes = torch.stack([slope_of(ahead, here, again=True) for ahead in each], 1)
         ahead = torch.stack(each, 1).detach()
         steep = slopes.flatten(2).abs().sum(2) if isinstance(self.around, Linf) else slopes.flatten(2).norm(dim=2)

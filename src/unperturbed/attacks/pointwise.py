@@ -8,6 +8,7 @@ from torch import Generator, Tensor, nn
 from ..neighborhoods import L0, changed_pixels
 from ..objectives import frozen
 from ..solvers import require_count
+from .rounds import standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ class Pointwise:
     def __call__(self, f: nn.Module, x: Tensor, y: Tensor, rng: Generator, /) -> Tensor:
         found, fewest = x.detach().clone(), y.new_full((len(x),), x[:1].numel() + 1)
         with frozen(f):
-            rows = (f(x).argmax(1) == y).nonzero().squeeze(1)
+            rows = standing(f, x, y)
             for _ in range(self.restarts if len(rows) else 0):
                 noisy, fooling = peppered(f, x[rows], y[rows], self.noises, rng)
                 begun = rows[fooling]

@@ -45,6 +45,11 @@ def repeated(f: nn.Module, search: Search, state: State, plan: Tensor, rng: Gene
     """The state after a step for each row of the plan."""
     if isinstance(f, Repeater):
         return f.repeated(search, state, plan, rng)
+    return step_by_step(f, search, state, plan, rng)
+
+
+def step_by_step(f: nn.Module, search: Search, state: State, plan: Tensor, rng: Generator) -> State:
+    """The same, each step as it comes."""
     for now in plan:
         state = search.step(f, state, now, rng)
     return state
@@ -66,6 +71,11 @@ def carried_out(
         if len(standing) == 0:
             break
     return found, fooled
+
+
+def standing(f: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """The rows that f classifies as y."""
+    return (f(x).argmax(1) == y).nonzero().squeeze(1)
 
 
 def chosen(rows: Tensor, one: Tensor, other: Tensor) -> Tensor:

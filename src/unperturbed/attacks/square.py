@@ -6,7 +6,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from ..losses import margin
-from ..neighborhoods import L2, Linf, norm
+from ..neighborhoods import L2, Linf
 from .rounds import State, chosen
 
 SHARE = 0.8
@@ -57,10 +57,7 @@ class Square:
 
     def at_the_border(self, x: Tensor, change: Tensor) -> Tensor:
         """The change made as large as the ball allows, and cut where the image ends."""
-        if isinstance(self.around, Linf):
-            return x + self.around.project(x, self.around.eps * change)
-        unit = change / (norm(change).view(-1, 1, 1, 1) + TINY)
-        return x + self.around.project(x, self.around.eps * unit)
+        return x + self.around.project(x, self.around.eps * self.around.direction(change))
 
 
 Placed = tuple[Tensor, Tensor, Tensor]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from ..attacks.rounds import Search, State
+from ..attacks.rounds import Search, State, step_by_step
 from ..averaging import BATCHNORMS
 from ..losses import PerImageLoss
 from .arithmetic import Engine
@@ -110,9 +110,7 @@ class Accelerated(nn.Module):
                     return step(state, plan, rng)
             except RuntimeError as error:
                 self.give_up_recording(error)
-        for now in plan:
-            state = search.step(self, state, now, rng)
-        return state
+        return step_by_step(self, search, state, plan, rng)
 
     def give_up_recording(self, error: RuntimeError) -> None:
         """Ask every further question as it comes, and say so."""

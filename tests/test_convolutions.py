@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -144,11 +145,12 @@ def compare_kernels() -> None:
             wanted.append(of_x)
         found.append(kernels.slopes_of_weights(slopes, weight.detach(), x.detach(), stride, padding))
         torch.testing.assert_close(found, [*wanted, of_weight], rtol=1e-4, atol=1e-4)
-    for leak in (0.0, 0.1, 1.0):
-        x, factor, shift = drawn(5, 7, 13, 11).float().requires_grad_(), drawn(7, seed=1), drawn(7, seed=2)
-        factor, shift = factor.float(), shift.float()
+    for leak, layout in product((0.0, 0.1, 1.0), (torch.channels_last, torch.contiguous_format)):
+        x, slopes = (drawn(5, 7, 13, 11, seed=seed).float().contiguous(memory_format=layout) for seed in (0, 3))
+        factor, shift = drawn(7, seed=1).float(), drawn(7, seed=2).float()
+        x.requires_grad_()
         plain = F.leaky_relu(x * factor.view(-1, 1, 1) + shift.view(-1, 1, 1), leak)
-        slopes, found = drawn(*x.shape, seed=3).float(), kernels.scaled(x.detach(), factor, shift, leak)
+        found = kernels.scaled(x.detach(), factor, shift, leak)
         back = kernels.slopes_of_scaled(slopes, found, factor, leak)
         torch.testing.assert_close([found, back], [plain, *torch.autograd.grad(plain, x, slopes)])
 

@@ -228,14 +228,18 @@ def scale(
     shift,
     result,
     count,
+    PIXELS: tl.constexpr,
     CHANNELS: tl.constexpr,
     LEAK: tl.constexpr,
     BACK: tl.constexpr,
     AT_ONCE: tl.constexpr,
 ):
-    """leaky(factor x + shift), channels last; or the way BACK from the slopes x of such a y to those before it."""
+    """leaky(factor x + shift), or the way BACK from the slopes x of such a y to those before it.
+
+    So many PIXELS of a channel follow each other in memory: one with channels last, all with channels first.
+    """
     place = tl.program_id(0).to(tl.int64) * AT_ONCE + tl.arange(0, AT_ONCE)
-    inside, channel = place < count, place % CHANNELS
+    inside, channel = place < count, place // PIXELS % CHANNELS
     value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32) * tl.load(factor + channel)
     if BACK:
         sign = tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
@@ -259,7 +263,8 @@ def slopes_of_scaled(slopes: Tensor, y: Tensor, factor: Tensor, leak: float) -> 
 def launch_scale(x: Tensor, y: Tensor, factor: Tensor, shift: Tensor, leak: float, *, back: bool) -> Tensor:
     """Scale all of it."""
     result, count = torch.empty_like(y), x.numel()
-    fixed = {"CHANNELS": x.shape[1], "LEAK": leak, "BACK": back, "AT_ONCE": 1024}
+    pixels = 1 if x.is_contiguous(memory_format=torch.channels_last) else x.shape[2] * x.shape[3]
+    fixed = {"PIXELS": pixels, "CHANNELS": x.shape[1], "LEAK": leak, "BACK": back, "AT_ONCE": 1024}
     scale[(triton.cdiv(count, 1024),)](x, y, factor, shift, result, count, **fixed, num_warps=4)
     return result
 

@@ -11,8 +11,9 @@ from .convolutions import MANY
 
 
 def ours(*images: Tensor) -> bool:
-    """Whether a kernel of our own takes these: on a GPU, with channels last, and so few that it can count them."""
-    dense = all(each.is_cuda and each.is_contiguous(memory_format=torch.channels_last) for each in images)
+    """Whether a kernel of our own takes these: on a GPU, with no gaps in memory, and few enough to be counted."""
+    formats = (torch.channels_last, torch.contiguous_format)
+    dense = any(all(each.is_cuda and each.is_contiguous(memory_format=one) for each in images) for one in formats)
     counted = images[0].numel() < MANY and images[0].dtype != torch.float64
     return dense and counted and find_spec("triton") is not None
 

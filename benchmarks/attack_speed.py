@@ -1,4 +1,4 @@
-"""Attacks on a GPU: ours beside foolbox and pyautoattack, and fast searches beside those in float32, in one run.
+"""Attacks on a GPU: ours beside those of other libraries, and fast searches beside those in float32, in one run.
 
     python benchmarks/attack_speed.py --data FOLDER --models FOLDER --out results/attack-speed.json
 
@@ -18,15 +18,17 @@ from typing import Any
 
 import torch
 import tyro
+from card import GPU, require_gpu
 from peers import library
 from quality import RECIPE
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
 from unperturbed.attacks import Attack, AutoAttack, cw_linf, grid, pgd
 from unperturbed.datasets import Dataset, load
 from unperturbed.engine import Engine, Precision
-from unperturbed.evaluation import evaluate
+from unperturbed.evaluation import at_once, evaluate
 from unperturbed.images import parts
 from unperturbed.recipe import Recipe
 from unperturbed.recipes import named
@@ -34,7 +36,6 @@ from unperturbed.runtime import provenance
 from unperturbed.schedules import Cyclic
 from unperturbed.training import fresh_model, trainer_by
 
-GPU = torch.device("cuda")
 EPS, STEPS = 0.031, 3000
 
 
@@ -63,6 +64,8 @@ SUBJECTS = {
 }
 ROUNDS = 5
 """times as many images as of others that attacks by a few gradients see in comparisons of precision"""
+SLOWEST = 8
+"""kernels of a profile that are named"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +81,7 @@ class Options:
     images: int = 1000
     """that peers, ours beside them, and the comparisons of precision see"""
     only: tuple[str, ...] = ()
-    """some of grid, autoattack, agreement; all if none are given; figures that the file holds of others are kept"""
+    """some of pgd, grid, autoattack, agreement; all if none are given; figures that the file has of others stay"""
 
 
 def trained(subject: Subject, dataset: Dataset, models: Path) -> nn.Module:
@@ -125,6 +128,33 @@ def known(f: nn.Module, dataset: Dataset, images: int) -> tuple[Tensor, Tensor]:
     return x[right][:images], y[right][:images]
 
 
+def gradient_steps(f: nn.Module, dataset: Dataset, images: int) -> dict[str, Any]:
+    """PGD-20, the same steps by everybody; ours comes first, and once more in the same process."""
+    foolbox, torchattacks = library("foolbox"), library("torchattacks")
+    x, y = known(f, dataset, ROUNDS * images)
+    size = at_once(x[0].numel())
+    wrapped = foolbox.PyTorchModel(f, bounds=(0, 1), device=GPU)
+    linf = foolbox.attacks.LinfPGD(rel_stepsize=0.1, steps=20)
+    signs = torchattacks.PGD(f, eps=EPS, alpha=EPS / 10, steps=20)
+
+    def in_parts(run: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+        def whole(x: Tensor, y: Tensor) -> Tensor:
+            with torch.enable_grad():
+                return torch.cat([run(*part) for part in zip(x.split(size), y.split(size), strict=True)])
+
+        return whole
+
+    own, again = (ours(f, x, y, pgd(eps=EPS, steps=20, step_size=EPS / 10)) for _ in range(2))
+    rows = {
+        "ours": own,
+        "ours, once more": again,
+        "foolbox": theirs(f, x, y, in_parts(lambda x, y: linf.run(wrapped, x, y, epsilon=EPS))),
+        "torchattacks": theirs(f, x, y, in_parts(signs)),
+    }
+    faster = {name: row["seconds"] / own["seconds"] for name, row in rows.items() if "ours" not in name}
+    return {"rows": rows, "times faster": faster}
+
+
 def grid_search(f: nn.Module, dataset: Dataset, images: int) -> dict[str, Any]:
     """GridAdv with 775 transforms: ours on all test images, foolbox's on some, and ours on those."""
     foolbox = library("foolbox")
@@ -135,7 +165,27 @@ def grid_search(f: nn.Module, dataset: Dataset, images: int) -> dict[str, Any]:
     whole, part = ours(f, dataset.test_images, dataset.test_labels, grid()), ours(f, x, y, grid())
     pace = peer["seconds"] / peer["images"] / (whole["seconds"] / whole["images"])
     rows = {"ours, all test images": whole, "ours": part, "foolbox": peer}
-    return {"rows": rows, "times faster an image": pace}
+    return {"rows": rows, "times faster an image": pace, "profile": profiled(lambda: ours(f, x, y, grid()))}
+
+
+def profiled(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Where the time of one more run goes: its seconds, those in kernels, and which kernels take longest."""
+    seconds = run()["seconds"]
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        run()
+        torch.cuda.synchronize()
+    events = sorted(seen.key_averages(), key=lambda event: -event.device_time_total)
+    slowest = [
+        {"kernel": event.key[:100], "times": event.count, "milliseconds": event.device_time_total / 1000}
+        for event in events[:SLOWEST]
+    ]
+    in_kernels = sum(event.device_time_total for event in events) / 1e6
+    return {
+        "seconds": seconds,
+        "kernels": sum(event.count for event in events),
+        "seconds in kernels": in_kernels,
+        "slowest": slowest,
+    }
 
 
 def auto_attack(f: nn.Module, dataset: Dataset, images: int) -> dict[str, Any]:
@@ -170,7 +220,7 @@ def agreement(f: nn.Module, dataset: Dataset, images: int, eps: float) -> Iterat
 def markdown(result: dict[str, Any]) -> str:
     """The table of docs/performance.md."""
     lines = ["| attack | by | images | standing, % | seconds |", "|---|---|---:|---:|---:|"]
-    for attack, key in (("GridAdv, 775 points", "grid"), ("AutoAttack", "autoattack")):
+    for attack, key in (("PGD-20", "pgd"), ("GridAdv, 775 points", "grid"), ("AutoAttack", "autoattack")):
         for who, row in result[key]["rows"].items():
             lines.append(f"| {attack} | {who} | {row['images']:,} | {row['accuracy']:.2f} | {row['seconds']:.1f} |")
     return "\n".join(lines)
@@ -190,15 +240,19 @@ def agreement_markdown(result: dict[str, Any]) -> str:
 
 def main(options: Options) -> None:
     """Measure, print and write JSON."""
+    require_gpu()
     cifar10 = load("cifar10", options.data)
     result: dict[str, Any] = json.loads(options.out.read_text(encoding="utf-8")) if options.out.exists() else {}
-    wanted = options.only or ("grid", "autoattack", "agreement")
+    wanted = options.only or ("pgd", "grid", "autoattack", "agreement")
 
     def keep(parts: dict[str, Any], name: str, figures: dict[str, Any]) -> None:
         parts[name] = {"provenance": provenance(GPU), **figures}
         print(name, json.dumps(figures), flush=True)
         options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
+    if "pgd" in wanted:
+        f = trained(SUBJECTS[PIXEL], cifar10, options.models)
+        keep(result, "pgd", gradient_steps(f, cifar10, options.images))
     if "grid" in wanted:
         f = trained(SUBJECTS[SPATIAL], cifar10, options.models)
         keep(result, "grid", grid_search(f, cifar10, options.images))

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import tyro
+from card import GPU, require_gpu
 
 from unperturbed.runtime import provenance
 
@@ -59,14 +59,13 @@ def markdown(result: dict[str, Any]) -> str:
 
 def main(options: Options) -> int:
     """Run, print and write JSON."""
-    if not torch.cuda.is_available():
-        sys.exit("these tests need a GPU, and this machine has none that PyTorch sees")
+    require_gpu()
     outcomes, started = Outcomes(), time.perf_counter()
     code = pytest.main(
         ["-q", "-p", "no:cacheprovider", "-m", "gpu", "--override-ini", "addopts=", str(TESTS)], plugins=[outcomes]
     )
     result = {
-        "provenance": provenance(torch.device("cuda")),
+        "provenance": provenance(GPU),
         "seconds": time.perf_counter() - started,
         "tests": {
             name: {"cases": dict(cases), "seconds": outcomes.seconds[name]} for name, cases in outcomes.cases.items()

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 import tyro
+from card import GPU, require_gpu
 from safetensors.torch import save_file
 
 from unperturbed import recipe as recipes
@@ -74,7 +74,7 @@ def markdown(result: dict[str, Any]) -> str:
 
 def main(options: Options) -> None:
     """Train, attack, print and write JSON."""
-    device = torch.device("cuda")
+    require_gpu()
     dataset = load("cifar10", options.data)
     rows = json.loads(options.out.read_text(encoding="utf-8"))["runs"] if options.out.exists() else []
     for name, engine in ENGINES.items():
@@ -82,7 +82,7 @@ def main(options: Options) -> None:
             continue
         started = time.perf_counter()
         recipe = replace(RECIPE, steps=options.steps)
-        run = trainer_by(recipe, dataset, parts(dataset, recipe.data), device, engine)
+        run = trainer_by(recipe, dataset, parts(dataset, recipe.data), GPU, engine)
         speeds: list[float] = []
         run.run(write_log=lambda record, speeds=speeds: speeds.append(record["images_per_second"]))
         seconds = time.perf_counter() - started
@@ -97,7 +97,7 @@ def main(options: Options) -> None:
                 "images_per_second": max(speeds),
                 "steps": options.steps,
                 "said": run.remarks,
-                "provenance": provenance(device),
+                "provenance": provenance(GPU),
             }
         ]
         print(rows[-1], flush=True)

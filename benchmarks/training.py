@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 import torch
 import tyro
+from card import GPU, require_gpu
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.flop_counter import FlopCounterMode
@@ -40,7 +41,6 @@ from unperturbed.schedules import Piecewise
 from unperturbed.solvers import PGD, WorstOfK
 from unperturbed.trainer import Trainer, run_together
 
-GPU = torch.device("cuda")
 RATE = 0.01
 PRODUCTS = ("xmma", "cutlass", "gemm", "nvjet", "convolve", "conv2d", "correlate")
 """words in the names of kernels that do convolutions and matrix products"""
@@ -380,6 +380,7 @@ def growth_markdown(result: dict[str, Any]) -> str:
 
 def main(options: Options) -> None:
     """Measure, print a table and write JSON."""
+    require_gpu()
     if options.start is not None:
         begun = time.perf_counter()
         import_module("torch._inductor.compile_fx")  # A run imports it by itself; here it is timed.

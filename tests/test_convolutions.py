@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unperturbed.engine.convolutions import CONVOLUTION, NarrowConvolutions, narrow, suits
+from unperturbed.engine.norms import SCALED
 from unperturbed.models import ResNet
 
 HERE = Path(__file__)
@@ -47,6 +49,21 @@ def test_one_operation_is_what_compilers_are_told(added):
     rest = drawn(4, 3, 3, 3), None, drawn(2, 4, 3, 3) if added else None
     tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_static")
     torch.library.opcheck(CONVOLUTION, (images, *rest, 0.1, 2, 1, torch.float64), test_utils=tests)
+
+
+@pytest.mark.parametrize("leak", [0.0, 0.1, 1.0])
+def test_a_still_norm_and_a_relu_as_one_have_the_values_and_the_slopes_of_both(leak):
+    x, norm = drawn(5, 7, 4, 3).requires_grad_(), nn.BatchNorm2d(7).double().eval()
+    factor, shift = drawn(7, seed=1), drawn(7, seed=2)
+    parts = F.leaky_relu(F.batch_norm(x, -shift / factor, (1 / factor**2) - norm.eps), leak)
+    whole = SCALED(x, factor.abs(), shift * factor.sign(), leak)
+    torch.testing.assert_close(whole, parts)
+    slopes = drawn(*x.shape, seed=3)
+    torch.testing.assert_close(*(torch.autograd.grad(y, x, slopes) for y in (whole, parts)))
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_static")
+    torch.library.opcheck(SCALED, (x, factor, shift, leak), test_utils=tests)
+    low = SCALED(x.detach().bfloat16(), factor, shift, leak)
+    assert low.dtype == torch.bfloat16
 
 
 def test_narrow_convolutions_train_as_others_do(monkeypatch):
@@ -128,6 +145,14 @@ def compare_kernels() -> None:
             wanted.append(of_x)
         found.append(kernels.slopes_of_weights(slopes, weight.detach(), x.detach(), stride, padding))
         torch.testing.assert_close(found, [*wanted, of_weight], rtol=1e-4, atol=1e-4)
+    for leak, layout in product((0.0, 0.1, 1.0), (torch.channels_last, torch.contiguous_format)):
+        x, slopes = (drawn(5, 7, 13, 11, seed=seed).float().contiguous(memory_format=layout) for seed in (0, 3))
+        factor, shift = drawn(7, seed=1).float(), drawn(7, seed=2).float()
+        x.requires_grad_()
+        plain = F.leaky_relu(x * factor.view(-1, 1, 1) + shift.view(-1, 1, 1), leak)
+        found = kernels.scaled(x.detach(), factor, shift, leak)
+        back = kernels.slopes_of_scaled(slopes, found, factor, leak)
+        torch.testing.assert_close([found, back], [plain, *torch.autograd.grad(plain, x, slopes)])
 
 
 if __name__ == "__main__":

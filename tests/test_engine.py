@@ -21,18 +21,20 @@ from unperturbed.averaging import Average
 from unperturbed.data import Data
 from unperturbed.datasets import load
 from unperturbed.engine import Accelerated, Engine, Hastener, Recorded, engine_for, fused, stateless
-from unperturbed.engine import constant as constant_room
 from unperturbed.engine import fusion as fusion_room
 from unperturbed.engine import network as network_room
 from unperturbed.engine import queries as queries_room
 from unperturbed.engine import recording as recording_room
+from unperturbed.engine import rewriting as rewriting_room
 from unperturbed.engine import searches as searches_room
-from unperturbed.engine.constant import CHANNELS, Constant, Merged, constant, linked, rewritten
+from unperturbed.engine.constant import Constant, constant, linked
 from unperturbed.engine.convolutions import CONVOLUTION, narrow
 from unperturbed.engine.network import SHAPES
-from unperturbed.engine.passes import SeparateNorms
+from unperturbed.engine.norms import SCALED
+from unperturbed.engine.passes import SeparateNorms, shares_of
 from unperturbed.engine.queries import Query
 from unperturbed.engine.recording import CLOSE, WARM_UP, apart
+from unperturbed.engine.rewriting import CHANNELS, Merged, rewritten
 from unperturbed.images import Images, parts
 from unperturbed.losses import cross_entropy
 from unperturbed.models import DigitsCNN, PreActResNet18, ResNet, ResNet18, SmallCNN, WideResNet
@@ -241,12 +243,20 @@ def test_the_copy_answers_as_the_network_does_and_goes_along_with_its_weights(ar
 
 
 @every_architecture
+@pytest.mark.parametrize("launched", [False, True])
 @pytest.mark.parametrize("for_tensor_cores", [False, True])
-def test_the_copy_has_the_answers_and_the_gradients_of_the_network(architecture, shape, remaining, for_tensor_cores):
+def test_the_copy_has_the_answers_and_the_gradients_of_the_network(
+    architecture, shape, remaining, for_tensor_cores, launched
+):
     f, x = shaken(fresh(lambda: architecture(shape, 10))).double().eval(), images(3, shape, torch.float64)
-    module, merged = rewritten(f, for_tensor_cores=for_tensor_cores)
+    module, merged = rewritten(f, for_tensor_cores=for_tensor_cores, launched=launched)
     linked(module, merged, f).refresh()
-    assert count(module, nn.BatchNorm2d) == remaining
+    assert count(module, nn.BatchNorm2d) == (0 if launched else remaining)
+    alone = [node for node in module.graph.nodes if node.target is SCALED]
+    assert len(alone) == (remaining if launched else 0)
+    if launched and isinstance(architecture, ResNet | WideResNet):
+        assert not count(module, nn.ReLU)
+        assert {node.args[3] for node in alone} == {0.1 if isinstance(architecture, ResNet) else 0.0}
     assert_same_function(module, f, x)
     convolutions = [layer for layer in module.modules() if isinstance(layer, nn.Conv2d)]
     assert convolutions
@@ -359,15 +369,22 @@ def assert_rewritten_truly(f: nn.Module, *, norms: int, rectified: int | None = 
     with torch.no_grad():
         for weight in f.double().eval().parameters():
             weight.normal_(std=0.3, generator=rng)
-    for for_tensor_cores, ours in ((False, False), (True, False), (True, True)):
+    ways = (
+        (False, False, False),
+        (True, False, False),
+        (True, True, False),
+        (False, False, True),
+        (True, True, True),
+    )
+    for for_tensor_cores, ours, launched in ways:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(constant_room, "suits", lambda *_, ours=ours: ours)
-            module, merged = rewritten(f, for_tensor_cores=for_tensor_cores)
+            patch.setattr(rewriting_room, "suits", lambda *_, ours=ours: ours)
+            module, merged = rewritten(f, for_tensor_cores=for_tensor_cores, launched=launched)
         copy = linked(module, merged, f)
-        assert count(module, nn.BatchNorm2d) == norms
+        assert count(module, nn.BatchNorm2d) <= norms if launched else count(module, nn.BatchNorm2d) == norms
         whole = [node for node in module.graph.nodes if node.target is CONVOLUTION]
         if rectified is not None and not ours:
-            assert len(whole) == (rectified if for_tensor_cores else 0)
+            assert len(whole) == (rectified if for_tensor_cores or launched else 0)
         for seed in (1, 2):
             shaken(f, seed)
             copy.refresh()
@@ -546,7 +563,7 @@ def test_judged_queries_and_passes_of_training_are_compiled_and_bare_answers_are
 
     def compile_counting(function: Callable[..., object], **settings: object) -> Callable[..., object]:
         def counting(*arguments: object) -> object:
-            queries.extend(len(argument) for argument in arguments if isinstance(argument, Tensor))
+            queries.extend(len(argument) for argument in arguments[:1] if isinstance(argument, Tensor))
             return function(*arguments)
 
         return counting
@@ -555,12 +572,12 @@ def test_judged_queries_and_passes_of_training_are_compiled_and_bare_answers_are
     with torch._dynamo.config.patch(recompile_limit=8):
         fast = fast_network(shaken(network()).train(), compiled=True)
     assert fast(images(3)).shape == (3, 10)
-    assert queries == [3]
+    assert queries == [8], "filled up"
     with frozen(fast):
         assert fast(images(5)).shape == (5, 10)
-        assert queries == [3]
+        assert queries == [8]
         assert fast.judging(cross_entropy)(images(6), torch.arange(6)).shape == (6,)
-    assert queries == [3, 6, 6]
+    assert queries == [8, 6]
 
 
 @pytest.mark.parametrize(("side", "layout"), [(8, torch.contiguous_format), (16, torch.channels_last)], ids=str)
@@ -1567,7 +1584,7 @@ def test_several_passes_as_one_equal_one_after_the_other(architecture, compiled)
             (answers[0].sum() + answers[1].square().sum()).backward()
         for mine, its in zip(found, expected, strict=True):
             assert_near(mine, its, 1e-9)
-    assert seen == [12, 12]
+    assert seen == [16, 16], "filled up"
     for mine, its in zip(f.parameters(), twin.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, its.grad, rtol=1e-9, atol=1e-9)
     for (name, mine), its in zip(f.named_buffers(), twin.buffers(), strict=True):
@@ -1588,8 +1605,11 @@ def test_norms_of_passes_are_those_of_batchnorm_also_far_from_zero(sizes, affine
         part.running_mean.copy_(torch.tensor([40.0, 0.0, -7.0]))
     x = (torch.randn(9, 3, 4, 5, generator=rng) + torch.tensor([41.0, 3.0, -7.0]).view(3, 1, 1)).to(dtype)
     mine, its = x.clone().requires_grad_(), x.double().requires_grad_()
-    with SeparateNorms(sizes):
-        y = norm(mine)
+    # Two images behind the passes belong to none.
+    with SeparateNorms(shares_of(sizes, torch.cat([x, x[:2]]).float())):
+        y = norm(torch.cat([mine, 100 * mine[:2]]))
+    assert not y[9:].any()
+    y = y[:9]
     assert y.dtype == dtype
     truth = torch.cat([twin(part) for part in its.split(sizes)])
     slopes = torch.randn(x.shape, generator=rng)
@@ -1604,14 +1624,21 @@ def test_norms_of_passes_are_those_of_batchnorm_also_far_from_zero(sizes, affine
 
 def test_a_norm_that_stands_still_in_a_pass_of_training_keeps_its_statistics():
     norm, x = nn.BatchNorm2d(3).eval(), images(4, (3, 8, 8))
-    with SeparateNorms((1, 3)):
+    with SeparateNorms(shares_of((1, 3), x)):
         torch.testing.assert_close(norm(x), x / (1 + norm.eps) ** 0.5)
     assert norm.running_mean.eq(0).all()
 
 
-def test_a_pass_of_one_pixel_has_no_statistics_to_train_by():
-    with SeparateNorms((1, 3)), pytest.raises(ValueError, match="more than one pixel in a pass"):
-        nn.BatchNorm2d(3)(images(4, (3, 1, 1)))
+def test_a_pass_of_one_image_is_a_pass_of_its_own(compiled):
+    f, twin = (shaken(network()).train() for _ in range(2))
+    fast, (one, others) = fast_network(f, compiled=True), images(6).split((1, 5))
+    for answer, meant in zip(passes(fast, one, others), (twin(one), twin(others)), strict=True):
+        assert_near(answer, meant, 1e-4)
+    for mine, its in zip(f.buffers(), twin.buffers(), strict=True):
+        torch.testing.assert_close(mine, its)
+    pixels = nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(1, 10))
+    with pytest.raises(ValueError, match="Expected more than 1 value per channel when training"):
+        Accelerated(pixels, Engine(compiled=True), images(2, (1, 1, 1)), say=pytest.fail)(images(1, (1, 1, 1)))
 
 
 class Neighborly(nn.Module):

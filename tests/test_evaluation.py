@@ -525,14 +525,21 @@ def test_a_model_that_does_not_answer_with_logits_is_refused_in_a_sentence(answe
         evaluate(Answering(answer), images, labels, {"idle": idle})
 
 
+def on_engines(monkeypatch, **precisions):
+    """Let a CPU search on several engines, as a GPU does."""
+    monkeypatch.setattr(defender, "engines", lambda device, precision: precisions[precision])
+
+
 def test_defenders_of_one_model_search_images_in_doubt_on_one_network(network, pictures, monkeypatch):
-    monkeypatch.setattr(defender, "engine_in_doubt", lambda device: Engine(folded=True))
-    monkeypatch.setattr(defender, "searching_engine", lambda device, precision: Engine(folded=True))
+    coarse, fine = Engine(folded=True, precision="tf32"), Engine(folded=True)
+    on_engines(monkeypatch, bfloat16=(coarse, fine), tf32=(fine, Engine()))
     one = defender.defended(network, "bfloat16", pictures[:2], 4)
     other = defender.defended(network, "tf32", pictures[:2], 4, beside=one)
-    assert one.again is other.again
-    assert one.again not in (network, one.searched)
-    assert one.searched is not other.searched
+    assert one.rungs[1] is other.rungs[0]
+    assert one.engine == coarse
+    assert [rung.engine for rung in other.rungs] == [fine, Engine()]
+    assert other.rungs[1].network is network
+    assert len({one.rungs[0].network, one.rungs[1].network, network}) == 3
 
 
 @pytest.mark.parametrize(
@@ -586,10 +593,23 @@ def test_what_a_fast_search_wrongly_believes_to_fool_is_searched_again_in_float3
     assert seen == [("Threshold", 23)]
 
 
-def test_images_in_doubt_are_searched_in_float32_with_recorded_questions_on_a_gpu():
-    assert defender.engine_in_doubt(torch.device("cpu")).plain
-    engine = defender.engine_in_doubt(torch.device("cuda"))
-    assert (engine.precision, engine.recorded, engine.compiled) == ("float32", True, False)
+@pytest.mark.parametrize(
+    ("first", "precisions"),
+    [
+        (Engine(precision="bfloat16", folded=True, recorded=True), ["bfloat16", "tf32", "float32"]),
+        (Engine(precision="tf32", folded=True, recorded=True), ["tf32", "float32"]),
+    ],
+)
+def test_images_in_doubt_are_searched_more_and_more_exactly_with_recorded_questions(first, precisions, monkeypatch):
+    monkeypatch.setattr(defender, "searching_engine", lambda device, precision: first)
+    found = defender.engines(torch.device("cuda"), "auto")
+    assert [engine.precision for engine in found] == precisions
+    assert all(engine.recorded and engine.folded for engine in found)
+
+
+def test_on_a_cpu_images_in_doubt_are_searched_on_the_network_as_it_is():
+    assert defender.engines(torch.device("cpu"), "auto") == (Engine(folded=True), Engine())
+    assert defender.engines(torch.device("cpu"), "float32") == (Engine(),)
 
 
 def test_only_images_in_doubt_are_searched_again(images, labels, monkeypatch):
@@ -644,6 +664,34 @@ def test_an_image_that_a_coarse_network_saved_is_searched_again(images, labels, 
     report = evaluate(f, images, labels, {"edge": to_the_edge})
     assert seen == [("Coarse", 23), ("Threshold", 23)]
     assert torch.equal(report["edge"].predicted, 1 - report.clean)
+
+
+def test_what_is_in_doubt_still_is_searched_once_more(images, labels, monkeypatch):
+    class Rounded(nn.Module):
+        def __init__(self, f, engine, *_):
+            super().__init__()
+            self.unit = {"bfloat16": 0.5, "tf32": 0.05}[engine.precision]
+
+        def forward(self, x):
+            return (Threshold()(x) / self.unit).round() * self.unit
+
+    seen, stand_by = [], torch.tensor([0.3, 0.012, 0.0013])[torch.arange(23) % 3]
+
+    def to_the_edge(f, x, y, rng):
+        """Leaves images standing by so much; where it sees the logits as they are, it goes across."""
+        seen.append((getattr(f, "unit", 0), len(x)))
+        rows = (x.flatten(1)[:, None] == images.flatten(1)).all(2).float().argmax(1)
+        point, by = x.clone(), stand_by[rows] if isinstance(f, Rounded) else -stand_by[rows]
+        point[:, 0, 0, 0] = torch.where(y == 1, 0.5 + by, 0.5 - by)
+        return point
+
+    engines = *(Engine(precision=each, folded=True) for each in ("bfloat16", "tf32")), Engine()
+    on_engines(monkeypatch, auto=engines)
+    monkeypatch.setattr(defender, "on_engine", Rounded)
+    report = evaluate(Threshold(), images, labels, {"edge": to_the_edge})
+    fell = report["edge"].predicted != report.clean
+    assert seen == [(0.5, 23), (0.05, 15), (0, 7)]
+    assert torch.equal(fell, torch.arange(23) % 3 == 2)
 
 
 def test_a_report_says_how_it_was_searched_and_is_used_again_for_that_alone(network, pictures, classes):

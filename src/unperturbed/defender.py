@@ -2,7 +2,8 @@
 
 import warnings
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, Literal
 
 import torch
 from torch import Generator, Tensor, nn
@@ -17,6 +18,8 @@ NUMBERS_ON_A_GPU = 8192 * 3 * 32 * 32
 """of all points of a search that a GPU tries at once"""
 SMALLEST = 32
 """images up to which questions are filled up that are smaller still"""
+PRECISIONS: tuple[Literal["bfloat16", "tf32", "float32"], ...] = ("bfloat16", "tf32", "float32")
+"""from the fastest to the most exact"""
 DOUBT = 4.0
 """times that rounding moved a logit by which an image has to stand; from 2 on, it covers all that rounding turned"""
 
@@ -35,25 +38,33 @@ def defended(
 ) -> "Defender":
     """A classifier and the networks that attacks see in its place, for images like these.
 
-    A defender of f beside it, of another precision, searches images in doubt on the same network.
+    Networks that a defender of f beside it has already are taken from there.
     """
-    engine = searching_engine(images.device, precision)
-    searched = f if engine.plain else on_engine(f, engine, images, batch)
-    exact = engine_in_doubt(images.device)
-    if beside is not None:
-        again = beside.again
-    else:
-        again = f if exact.plain or engine.plain else on_engine(f, exact, images, batch)
-    return Defender(f=f, searched=searched, again=again, engine=engine, exact=exact, device=images.device)
+    known = {} if beside is None else {rung.engine: rung for rung in beside.rungs}
+    rungs: list[Rung] = []
+    for engine in reversed(
+        engines(images.device, precision)
+    ):  # The first is made last: f lies in memory as it likes.
+        if engine in known:
+            rungs.append(known[engine])
+        else:
+            rungs.append(Rung(f if engine.plain else on_engine(f, engine, images, batch), engine))
+    return Defender(f=f, rungs=tuple(reversed(rungs)), device=images.device)
 
 
-def engine_in_doubt(device: torch.device) -> Engine:
-    """How images in doubt are searched again: in float32, on a GPU with recorded questions.
+def engines(device: torch.device, precision: Precision) -> tuple[Engine, ...]:
+    """How images are searched: first all of them, then with each more exact engine those that are in doubt.
 
-    They are few, and the longest attacks ask about them ten thousand times: hundreds of launches for each question of
-    a deep network would take longer than the attack on all others.
+    On a GPU questions are recorded with every one. Those in doubt are few, and the longest attacks ask about them ten
+    thousand times: hundreds of launches for each question would take longer than the attack on all others.
     """
-    return replace(engine_for(device, "float32"), compiled=False) if device.type == "cuda" else Engine()
+    first = searching_engine(device, precision)
+    if first.plain:
+        return (first,)
+    finer: tuple[Engine, ...] = tuple(
+        replace(first, precision=each) for each in PRECISIONS[PRECISIONS.index(first.precision) + 1 :]
+    )
+    return (first, *finer) if finer else (first, Engine())
 
 
 def searching_engine(device: torch.device, precision: Precision) -> Engine:
@@ -116,44 +127,52 @@ def in_doubt(exact: Tensor, rounded: Tensor, y: Tensor) -> Tensor:
     return (exact.argmax(1) == y) & (-margin(exact, y) <= DOUBT * (exact - rounded).abs().amax(1))
 
 
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A network that attacks see in the place of f, equal to it up to the rounding of an engine."""
+
+    network: nn.Module
+    engine: Engine
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defender:
-    """A classifier, and the networks that attacks see in its place: f on engines, equal to it up to rounding."""
+    """A classifier, and the networks that attacks see in its place."""
 
     f: nn.Module
-    searched: nn.Module
-    again: nn.Module
-    """what images in doubt are searched on, in float32"""
-    engine: Engine
-    exact: Engine
-    """the engine of that"""
+    rungs: tuple[Rung, ...]
+    """what all images are searched on, and then those in doubt, each more exact than the one before"""
     device: torch.device
+
+    @property
+    def engine(self) -> Engine:
+        """What all images are searched with."""
+        return self.rungs[0].engine
 
     def attacked(
         self, attack: Attack, x: Tensor, y: Tensor, rng: Generator, again: Generator
     ) -> tuple[Tensor, Tensor]:
-        """What the attack found and what f says of it; images that stand by a hair are searched again in float32."""
-        found = self.searching(self.searched, attack, x, y, rng, self.engine)
-        logits = answers(self.f, found.to(x))
-        predicted = logits.argmax(1)
-        if self.searched is self.f:
-            return found, predicted
-        with self.engine.arithmetic():
-            rounded = answers(self.searched, found.to(x))
-        doubtful = in_doubt(logits, rounded, y).nonzero().squeeze(1)
-        if len(doubtful) == 0:
-            return found, predicted
-        better = self.searching(self.again, attack, x[doubtful], y[doubtful], again, self.exact)
-        said = predicted_classes(self.f, better.to(x))
-        fooling = said != y[doubtful]
-        found = found.clone()
-        found[doubtful[fooling]], predicted[doubtful[fooling]] = better[fooling].to(found), said[fooling]
+        """What the attack found, and what f says of it; images that stand by a hair are searched more exactly."""
+        points = self.searching(self.rungs[0], attack, x, y, rng)
+        logits = answers(self.f, points.to(x))
+        found, predicted, rows = points.clone(), logits.argmax(1), torch.arange(len(x), device=x.device)
+        for rung, finer in pairwise(self.rungs):
+            with rung.engine.arithmetic():
+                rounded = answers(rung.network, points.to(x))
+            rows = rows[in_doubt(logits, rounded, y[rows])]
+            if len(rows) == 0:
+                break
+            points = self.searching(finer, attack, x[rows], y[rows], again)
+            logits = answers(self.f, points.to(x))
+            said = logits.argmax(1)
+            fooling = said != y[rows]
+            found[rows[fooling]], predicted[rows[fooling]] = points[fooling].to(found), said[fooling]
         return found, predicted
 
-    def searching(self, f: nn.Module, attack: Attack, x: Tensor, y: Tensor, rng: Generator, engine: Engine) -> Tensor:
-        """The attack on f, which gets copies and a mode of its own: it must not move what it is measured against."""
-        with frozen(f), engine.arithmetic():
-            found = roomy(attack, x)(f, x.clone(), y.clone(), rng)
+    def searching(self, rung: Rung, attack: Attack, x: Tensor, y: Tensor, rng: Generator) -> Tensor:
+        """The attack, which gets copies and a mode of its own: it must not move what it is measured against."""
+        with frozen(rung.network), rung.engine.arithmetic():
+            found = roomy(attack, x)(rung.network, x.clone(), y.clone(), rng)
         require_tensor(found, "what an attack returns")
         if found.shape != x.shape:
             raise ValueError(f"an attack must return images of shape {tuple(x.shape)}, got {tuple(found.shape)}")

@@ -1,5 +1,6 @@
 """A convolution and what stands around it as one operation, which costs a GPU no more than the convolution alone."""
 
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
@@ -58,13 +59,19 @@ def convolution(
         return kernels.convolved(x, weight, bias, added, leak, stride, padding, dtype)
     alike = all(part is None or part.dtype == dtype for part in (x, weight, bias, added))
     if x.is_cuda and leak == 0 and bias is not None and alike:
-        steps = ([stride] * 2, [padding] * 2, [1, 1], 1)
-        if added is None:
-            return torch.cudnn_convolution_relu(x, weight, bias, *steps)
-        return torch.cudnn_convolution_add_relu(x, weight, added, 1.0, bias, *steps)
+        with suppress(RuntimeError):  # Not every card has such a kernel for every type.
+            return by_cudnn(x, weight, bias, added, stride, padding)
     z = F.conv2d(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype), stride, padding)
     z = z if added is None else z + added.to(dtype)
     return (z if leak == 1 else F.leaky_relu(z, leak)).contiguous(memory_format=torch.channels_last)
+
+
+def by_cudnn(x: Tensor, weight: Tensor, bias: Tensor, added: Tensor | None, stride: int, padding: int) -> Tensor:
+    """A convolution with its bias, a sum and a ReLU in one kernel of the library."""
+    steps = ([stride] * 2, [padding] * 2, [1, 1], 1)
+    if added is None:
+        return torch.cudnn_convolution_relu(x, weight, bias, *steps)
+    return torch.cudnn_convolution_add_relu(x, weight, added, 1.0, bias, *steps)
 
 
 @convolution.register_fake

@@ -52,9 +52,10 @@ PLAIN = Layout(format=torch.contiguous_format)
 def layout_for(f: nn.Module, images: Tensor, engine: Engine) -> Layout:
     """Channels last, which convolutions like; weights are laid out likewise where f, tried on images, bears that.
 
-    On a CPU, tiny images lose more by the rearrangement than they gain.
+    On a CPU, tiny images lose more by the rearrangement than they gain; on a GPU, float32 knows channels first alone.
     """
-    if images.shape[-2] * images.shape[-1] < TINY and not images.is_cuda:
+    tiny = images.shape[-2] * images.shape[-1] < TINY
+    if engine.precision == "float32" if images.is_cuda else tiny:
         lay_out(f, torch.contiguous_format)
         return PLAIN
     liked = Layout(format=torch.channels_last, narrow=engine.lowers(images))

@@ -13,11 +13,13 @@ from ..losses import PerImageLoss
 from .arithmetic import Engine
 from .constant import Constant, constant, hooked
 from .layouts import Layout, layout_for
-from .passes import SeparateNorms, can_be_merged
+from .passes import SeparateNorms, can_be_merged, shares_of
 from .queries import Query
 from .searches import Recordings
 
 Say = Callable[[str], None]
+EVEN = 8
+"""passes of training are filled up to a multiple of so many images"""
 SHAPES = 64
 """shapes of images, modes and networks for which one function may be compiled"""
 
@@ -47,7 +49,8 @@ class Accelerated(nn.Module):
         self.training = f.training
         self.engine, self.say = engine, say
         layout, low = layout_for(f, images, engine), engine.lowers(images)
-        copy = constant(f, images, torch.bfloat16 if low else images.dtype, layout) if engine.folded else None
+        kind, launched = torch.bfloat16 if low else images.dtype, images.is_cuda and not engine.compiled
+        copy = constant(f, images, kind, layout, launched=launched) if engine.folded else None
         # Hidden in a tuple, the copy is no module of this one: modes, gradients and weights are those of f alone.
         self.copies: tuple[Constant, ...] = () if copy is None else (copy,)
         self.hasten = Hastener(engine, say=say)
@@ -86,7 +89,7 @@ class Accelerated(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.stands_still:
-            return self.passed(x, (len(x),)) if self.merged and self.training else self.moving(x)
+            return self.in_several_passes(x)[0] if self.merged and self.training and len(x) > 1 else self.moving(x)
         query = next((query for size, query in self.queries.items() if len(x) <= size), None)
         if query is None or not query.fits(x):
             return self.still(x)
@@ -116,19 +119,20 @@ class Accelerated(nn.Module):
 
     def in_several_passes(self, *batches: Tensor) -> tuple[Tensor, ...]:
         """F's answers to each batch; passes of training go through f as one where that changes nothing."""
-        if not (self.merged and self.training):
-            return tuple(self(batch) for batch in batches)
         sizes = tuple(map(len, batches))
-        return self.passed(torch.cat(batches), sizes).split(sizes)
-
-    def passed(self, x: Tensor, sizes: tuple[int, ...]) -> Tensor:
-        """The answers of f in training to passes of these sizes, gone through as one and counted by its norms."""
-        logits = self.moving(x, sizes)
+        if (
+            not (self.merged and self.training) or min(sizes) < 2
+        ):  # One image may be one pixel, which has no variance.
+            return tuple(self(batch) for batch in batches)
+        # Filled up, passes of a few images more or less are of one shape: what is compiled for one serves all.
+        last, total = batches[-1][-1:], sum(sizes)
+        x = torch.cat([*batches, last.expand(-total % EVEN, *last.shape[1:])])
+        logits = self.moving(x, shares_of(sizes, x))
         counts = [norm.num_batches_tracked for norm in self.norms if norm.training]
         if found := [count for count in counts if count is not None]:
             add_to_all: Any = torch._foreach_add_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
             add_to_all(found, len(sizes))
-        return logits
+        return logits[:total].split(sizes)
 
     def judging(self, loss: PerImageLoss) -> Callable[[Tensor, Tensor], Tensor]:
         """(x', target) -> L(f(x'), target), compiled in one piece, while the weights stand still."""
@@ -150,8 +154,8 @@ def answers_each_image_by_itself(f: nn.Module) -> bool:
 def through(network: nn.Module, layout: Layout, *, trained: bool = False) -> Callable[..., Tensor]:
     """The logits of a network in the layout of the engine, in one pass or in several."""
 
-    def answer(x: Tensor, passes: tuple[int, ...] = ()) -> Tensor:
-        with SeparateNorms(passes) if passes else nullcontext():
+    def answer(x: Tensor, shares: Tensor | None = None) -> Tensor:
+        with nullcontext() if shares is None else SeparateNorms(shares):
             return layout(network, x, trained=trained).to(x.dtype)
 
     return answer

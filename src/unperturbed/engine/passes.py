@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ..inputs import require
 from ..models import Normalize, Standardize, Sum
 
 BY_ITSELF = (
@@ -27,15 +26,25 @@ def can_be_merged(f: nn.Module) -> bool:
     )
 
 
-class SeparateNorms(TorchFunctionMode):
-    """While this lasts, BatchNorm treats so many images after the other as passes of their own.
+def shares_of(sizes: tuple[int, ...], images: Tensor) -> Tensor:
+    """The share of each image in the mean of each pass, shape (passes, images); those behind the last have none."""
+    shares, first = images.new_zeros(len(sizes), len(images)), 0
+    for own, size in zip(shares, sizes, strict=True):
+        own[first : first + size] = 1 / size
+        first += size
+    return shares
 
-    It does not count them: whoever asks for the passes does that for all norms at a time.
+
+class SeparateNorms(TorchFunctionMode):
+    """While this lasts, BatchNorm treats images as passes of their own, in whose means they have these shares.
+
+    It does not count them: whoever asks for the passes does that for all norms at a time. How many images a pass has
+    is a value here and no shape, so that one compiled function serves passes of all sizes.
     """
 
-    def __init__(self, sizes: tuple[int, ...]) -> None:
+    def __init__(self, shares: Tensor) -> None:
         super().__init__()
-        self.sizes = sizes
+        self.shares = shares
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
@@ -61,13 +70,13 @@ class SeparateNorms(TorchFunctionMode):
     ) -> Tensor:
         """The same as F.batch_norm for each pass; one that stands still does not tell them apart."""
         if training:
-            return normalized(x, self.sizes, running_mean, running_var, weight, bias, momentum, eps)
+            return normalized(x, self.shares, running_mean, running_var, weight, bias, momentum, eps)
         return F.batch_norm(x, running_mean, running_var, weight, bias, False, momentum, eps)
 
 
 def normalized(
     x: Tensor,
-    sizes: tuple[int, ...],
+    shares: Tensor,
     running_mean: Tensor,
     running_variance: Tensor,
     weight: Tensor | None,
@@ -78,28 +87,25 @@ def normalized(
     """What BatchNorm makes of each pass, and what it remembers of all, one after the other.
 
     It is written for a compiler: each pixel is read once for all sums of its image, and once more to be mapped by a
-    factor and a shift of that image and channel. All else is small, forwards and backwards.
+    factor and a shift of that image and channel. All else is small, forwards and backwards. An image that has no
+    share in any pass becomes 0.
     """
     kind = torch.promote_types(x.dtype, torch.float32)
-    images, pixels = x.to(kind), x.shape[2] * x.shape[3]
+    images, shares = x.to(kind), shares.to(kind).unsqueeze(2)
     # Squares are taken of differences from what the mean was lately, so that little is lost by subtracting its own.
     lately = running_mean.to(kind, copy=True)
     differences = images - lately.view(-1, 1, 1)
     first, second = differences.mean((2, 3)), differences.square().mean((2, 3))
-    factors: list[Tensor] = []
-    shifts: list[Tensor] = []
-    for own, squares in zip(first.split_with_sizes(sizes), second.split_with_sizes(sizes), strict=True):
-        count = len(own) * pixels
-        require(count > 1, "BatchNorm needs more than one pixel in a pass to train on, got one: raise the batch")
-        offset = own.mean(0)
-        variance = (squares.mean(0) - offset.square()).clamp_min(0)
-        mean, factor = lately + offset, (variance + eps).rsqrt()
-        factor = factor if weight is None else factor * weight
-        shift = -mean * factor if bias is None else bias - mean * factor
-        factors.append(factor.expand(len(own), -1))
-        shifts.append(shift.expand(len(own), -1))
-        with torch.no_grad():
-            running_mean.lerp_(mean.to(running_mean.dtype), momentum)
-            running_variance.lerp_((variance * (count / (count - 1))).to(running_variance.dtype), momentum)
-    factor, shift = (torch.cat(parts)[:, :, None, None] for parts in (factors, shifts))
+    offset = (shares * first).sum(1)
+    variance = ((shares * second).sum(1) - offset.square()).clamp_min(0)
+    mean, factor = lately + offset, (variance + eps).rsqrt()
+    factor = factor if weight is None else factor * weight
+    shift = -mean * factor if bias is None else bias - mean * factor
+    member = (shares > 0).to(kind)
+    with torch.no_grad():
+        counts = x.shape[2] * x.shape[3] * member.sum(1)
+        for own, spread in zip(mean, variance * (counts / (counts - 1)), strict=True):
+            running_mean.lerp_(own.to(running_mean.dtype), momentum)
+            running_variance.lerp_(spread.to(running_variance.dtype), momentum)
+    factor, shift = ((member * each.unsqueeze(1)).sum(0)[:, :, None, None] for each in (factor, shift))
     return (images * factor + shift).to(x.dtype)

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from .capture import captured
+
 Replay = Callable[[], None]
 Record = Callable[[Callable[[], Tensor]], tuple[Replay, Tensor]]
 """work -> a way to have it done again, and where its result is then found"""
@@ -117,6 +119,6 @@ def recorded_on_a_gpu(
         graph.register_generator_state(source)
     if memory is not None and not memory:
         memory.append(torch.cuda.graph_pool_handle())
-    with torch.cuda.graph(graph, pool=memory[0] if memory else None, capture_error_mode="thread_local"):
+    with captured(graph, memory[0] if memory else None):
         result = work()
     return graph.replay, result

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..runtime import RandomNumbers
+from .capture import captured
 from .network import Say, first_line
 
 Result = TypeVar("Result")
@@ -87,7 +88,7 @@ class Recorded(Generic[Result]):
             graph.register_generator_state(source)
         self.pool = self.pool or torch.cuda.graph_pool_handle()
         try:
-            with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+            with captured(graph, self.pool):
                 result = self.step()
         except RuntimeError as error:
             self.refuse(first_line(error))

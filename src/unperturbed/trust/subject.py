@@ -11,8 +11,9 @@ import torch
 from torch import Generator, Tensor, nn
 
 from ..attacks import Attack, Searched, pgd
+from ..defender import Defender, Rung
 from ..engine import Engine
-from ..evaluation import AttackWatcher, Defender, run_attack
+from ..evaluation import AttackWatcher, run_attack
 from ..losses import Against, PerImageLoss, cross_entropy
 from ..neighborhoods import L2, Linf, Spatial
 from ..runtime import generator
@@ -122,7 +123,7 @@ class Subject:
         if len(rows) == 0:
             return rows
         result = run_attack(
-            Defender(f=self.f, searched=self.f, again=self.f, engine=Engine(), exact=Engine(), device=self.device),
+            Defender(f=self.f, rungs=(Rung(self.f, Engine()),), device=self.device),
             self.x[rows],
             self.y[rows].cpu(),
             name,

@@ -3,9 +3,11 @@
 import json
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parent.parent
 
@@ -301,6 +303,7 @@ def test_a_part_of_the_speeds_is_measured_alone_and_kept_row_by_row(monkeypatch,
             raise KeyboardInterrupt
         return training.Row(case=name)
 
+    monkeypatch.setattr(training, "require_gpu", lambda: None)
     monkeypatch.setattr(training, "matmul_peak", lambda: 1.0)
     monkeypatch.setattr(training, "provenance", lambda device: {"torch": "now"})
     monkeypatch.setattr(training, "measured", measured)
@@ -319,3 +322,13 @@ def test_a_part_of_the_speeds_is_measured_alone_and_kept_row_by_row(monkeypatch,
     assert [row["case"] for row in after["speed"]["rows"]] == list(training.CASES)[:-1]
     assert after["speed"]["provenance"] == now["provenance"]
     assert after["growth"] == before["growth"]
+
+
+@pytest.mark.parametrize("name", ["training", "attack_speed", "quality", "gpu_tests"])
+def test_a_benchmark_that_needs_a_gpu_says_so_and_writes_nothing(name, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    script, out = import_module(name), tmp_path / "out.json"
+    with pytest.raises(SystemExit, match="needs a GPU, and this machine has none"):
+        script.main(script.Options(out=out))
+    assert not out.exists()

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 
-from ..recipes import named
+from ..objectives import SRT, UAT
+from ..recipes import mnist, named
 from ..recipes.budgets import PIXEL_ROWS, SPATIAL_ROWS
 from .definition import CLEAN, Cell, Experiment, Statement, Trial, table_of
-from .statements import Comparison, above, among_the_best, as_printed, over
+from .statements import Comparison, above, among_the_best, as_printed, nearer_to_print, over
 
 SPATIAL_DEFENSES = ("standard", "at", "worst-of-k", "klr", "srt")
 PIXEL_DEFENSES = ("standard", "at", "trades", "uat", "rst", "srt")
@@ -38,6 +39,8 @@ def experiments() -> Iterator[Experiment]:
         remarks=(
             "the paper states no budget for JSMA, C&W, Pointwise and DDN: ours stand in docs/fidelity.md, so that "
             "these columns are to be compared between rows, not with the paper",
+            "on MNIST the paper prints a rate of 0.05 and 120 epochs, but the authors' script has 0.01 and 100, and "
+            "labels for the first 10,000 images: the last two rows do that",
         ),
     )
 
@@ -55,7 +58,17 @@ def spatial_trials(data: str) -> tuple[Trial, ...]:
 def pixel_trials(data: str) -> tuple[Trial, ...]:
     """The rows of Table 4 on that data set."""
     attacks = (*PIXEL_ROWS, *stronger(data))
-    return tuple(Trial(recipe=named(f"{data}-pixel-{method}"), attacks=attacks) for method in PIXEL_DEFENSES)
+    printed = tuple(Trial(recipe=named(f"{data}-pixel-{method}"), attacks=attacks) for method in PIXEL_DEFENSES)
+    return (*printed, *by_the_script(attacks)) if data == "mnist" else printed
+
+
+def by_the_script(attacks: tuple[str, ...]) -> Iterator[Trial]:
+    """UAT and SRT on MNIST as the authors' script sets rate and epochs."""
+    uat = UAT(solver=mnist.ASCENT, weight=mnist.UAT_WEIGHT)
+    srt = SRT(solver=mnist.ASCENT, weight=mnist.AUTHORS.weight)
+    for method, objective in (("uat", uat), ("srt", srt)):
+        recipe = mnist.AUTHORS.all(method, objective)
+        yield Trial(recipe=recipe, variant="-authors", label=f"{method.upper()} (authors' rate)", attacks=attacks)
 
 
 def spatial_statements(data: str) -> Iterator[Statement]:
@@ -114,6 +127,15 @@ def pixel_statements(data: str) -> Iterator[Statement]:
             for comparison in over(f"{data}-pixel-{better}", f"{data}-pixel-{worse}", ("fgsm", "pgd", "mi-fgsm"))
         ],
     )
+    if data == "mnist":
+        yield nearer_to_print(
+            "SRT on MNIST at the printed rate of 0.05, for 120 epochs, is nearer to the paper than at 0.01, for 100, "
+            "as the authors' script has it",
+            (f"{data}-pixel-srt", f"{data}-pixel-srt-authors"),
+            f"{data}-pixel-srt",
+            "Table 4",
+            (CLEAN, "fgsm", "pgd"),
+        )
     better, worse = BETTER_RIVAL[data]
     yield above(
         f"on {title} {better.upper()} is above {worse.upper()} under FGSM, PGD and MI-FGSM: which of the two is "

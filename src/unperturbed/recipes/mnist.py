@@ -26,6 +26,7 @@ BUDGET = Budget(eps=0.3, steps=40, step_size=0.01, rotation=30.0, translation=3.
 BALL = Linf(eps=BUDGET.eps)
 ASCENT = PGD(around=BALL, steps=40, step_size=0.01)
 TURN = worst_of_ten(BUDGET.rotation, BUDGET.translation)
+UAT_WEIGHT = 6.0
 
 PIXEL = Scenario(
     setting=Recipe(
@@ -41,6 +42,16 @@ PIXEL = Scenario(
     weight=1.0,
     fast=Fast(steps=epochs(50, images=60_000), peak=0.05, weight=1.0, held_out=500),
 )
+AUTHORS = replace(
+    PIXEL,
+    setting=replace(
+        PIXEL.setting,
+        data=replace(PIXEL.setting.data, split="first"),
+        steps=epochs(100, images=60_000),
+        optimizer=SGD(rate=Piecewise(rate=0.01, milestones=(55 / 100, 75 / 100, 90 / 100))),
+    ),
+)
+"""the rate, epochs and split of the authors' script for MNIST; the paper prints a rate of 0.05 and 120 epochs"""
 COMPARED = replace(
     PIXEL,
     setting=replace(
@@ -69,7 +80,7 @@ COMPOUND = compound(PIXEL, "mnist-compound", ASCENT, TURN)
 
 def recipes() -> Iterator[Recipe]:
     """All scenarios, with the settings of the paper's tables."""
-    yield from pixel_defenses(PIXEL, BALL, trades=1.0, uat=6.0)
+    yield from pixel_defenses(PIXEL, BALL, trades=1.0, uat=UAT_WEIGHT)
     yield from COMPARED.over_lambda((0.2, 0.4, 0.6, 0.8))
     yield from spatial_defenses(SPATIAL, ASCENT)
     yield from SPATIAL.over_lambda((0.15, 0.2, 0.25, 0.3))

@@ -60,7 +60,8 @@ class Accelerated(nn.Module):
         self.still = engine.computing(self.bare)
         self.moving = engine.computing(self.hasten(through(f, layout, trained=True)))
         self.merged = engine.compiled and not hooked(f) and can_be_merged(f)
-        # A tuple of modules is none of the modules of this one.
+        # Tuples of modules and weights are none of the modules and weights of this one, and quicker to go through.
+        self.weights = tuple(f.parameters())
         self.norms = tuple(module for module in f.modules() if isinstance(module, BATCHNORMS))
         self.judges: dict[PerImageLoss, Callable[[Tensor, Tensor], Tensor]] = {}
         # A copy is made of a graph, so no answer can have effects beside itself that a recording would miss.
@@ -84,7 +85,7 @@ class Accelerated(nn.Module):
     @property
     def stands_still(self) -> bool:
         """Whether no gradient with respect to the weights can be asked for, and no statistics are gathered."""
-        fixed = not torch.is_grad_enabled() or not any(weight.requires_grad for weight in self.f.parameters())
+        fixed = not torch.is_grad_enabled() or not any(weight.requires_grad for weight in self.weights)
         return fixed and not self.training and not any(norm.training for norm in self.norms)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -215,7 +215,8 @@ def widened(convolution: nn.Conv2d, extra: int, *, bias: bool) -> nn.Conv2d:
     shape: dict[str, Any] = {
         name: getattr(convolution, name) for name in ("kernel_size", "stride", "padding", "dilation", "groups")
     }
+    shape |= {"device": convolution.weight.device, "dtype": convolution.weight.dtype}
     # Fresh weights would be drawn from the random numbers of the caller.
     copy = skip_init(nn.Conv2d, convolution.in_channels + extra, convolution.out_channels, bias=bias, **shape)
     nn.init.zeros_(copy.get_parameter("weight"))
-    return cast(nn.Conv2d, copy.to(convolution.weight).eval().requires_grad_(False))
+    return cast(nn.Conv2d, copy.eval().requires_grad_(False))

@@ -29,6 +29,7 @@ from unperturbed.engine import rewriting as rewriting_room
 from unperturbed.engine import searches as searches_room
 from unperturbed.engine.constant import Constant, constant, linked
 from unperturbed.engine.convolutions import CONVOLUTION, narrow
+from unperturbed.engine.layouts import layout_for
 from unperturbed.engine.network import SHAPES
 from unperturbed.engine.norms import SCALED
 from unperturbed.engine.passes import SeparateNorms, shares_of
@@ -262,6 +263,19 @@ def test_the_copy_has_the_answers_and_the_gradients_of_the_network(
     assert convolutions
     if for_tensor_cores:
         assert all(layer.in_channels % CHANNELS == 0 or narrow(layer.weight) for layer in convolutions)
+
+
+@pytest.mark.parametrize(
+    ("precision", "layout"), [("float32", torch.contiguous_format), ("tf32", torch.channels_last)]
+)
+def test_float32_on_a_gpu_has_its_channels_first(precision, layout):
+    class OnGPU(Tensor):
+        is_cuda = True
+
+    f = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 30 * 30, 10))
+    found = layout_for(f, torch.rand(2, 3, 32, 32).as_subclass(OnGPU), Engine(precision=precision))
+    assert found.format == layout
+    assert f[0].weight.is_contiguous(memory_format=layout)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

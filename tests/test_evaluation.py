@@ -535,7 +535,7 @@ def test_defenders_of_one_model_search_images_in_doubt_on_one_network(network, p
     on_engines(monkeypatch, bfloat16=(coarse, fine), tf32=(fine, Engine()))
     one = defender.defended(network, "bfloat16", pictures[:2], 4)
     other = defender.defended(network, "tf32", pictures[:2], 4, beside=one)
-    assert one.rungs[1] is other.rungs[0]
+    assert one.rungs[1].network is other.rungs[0].network
     assert one.engine == coarse
     assert [rung.engine for rung in other.rungs] == [fine, Engine()]
     assert other.rungs[1].network is network

@@ -110,7 +110,12 @@ def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
     words = " ".join(page.split())
     assert f"where recording the questions counts most, {same:.1f} times" in words
     assert f"in {attacks['autoattack']['times faster']:.1f} times less time" in words
+    auto, whole = attacks["autoattack"]["rows"], rows["ours, all test images"]
+    assert f"| {attacks['autoattack']['times faster']:.1f} | reached, with as many images standing |" in page
     assert attacks["autoattack"]["times faster"] >= 2
+    assert auto["ours"]["accuracy"] == auto["pyautoattack"]["accuracy"]
+    pace = f"{attacks['grid']['times faster an image']:.1f} | all 10,000 images in {whole['seconds']:.1f} seconds"
+    assert f"| {pace}; what bounds it stands below |" in page
     assert ("PGD-20 is slower than that of the peers" in words) == (min(attacks["pgd"]["times faster"].values()) < 1)
     seen = attacks["grid"]["profile"]
     own, pooling = (

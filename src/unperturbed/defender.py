@@ -42,14 +42,13 @@ def defended(
     """
     known = {} if beside is None else {rung.engine: rung for rung in beside.rungs}
     rungs: list[Rung] = []
-    for engine in reversed(
-        engines(images.device, precision)
-    ):  # The first is made last: f lies in memory as it likes.
-        if engine in known:
-            rungs.append(known[engine])
-        else:
-            rungs.append(Rung(f if engine.plain else on_engine(f, engine, images, batch), engine))
-    return Defender(f=f, rungs=tuple(reversed(rungs)), device=images.device)
+    # What all images are searched on is made last: it leaves f in memory as it likes it.
+    for engine in reversed(engines(images.device, precision)):
+        network = known[engine].network if engine in known else f
+        if engine not in known and not engine.plain:
+            network = on_engine(f, engine, images, batch)
+        rungs.insert(0, Rung(network, engine))
+    return Defender(f=f, rungs=tuple(rungs), device=images.device)
 
 
 def engines(device: torch.device, precision: Precision) -> tuple[Engine, ...]:

@@ -121,9 +121,8 @@ class Accelerated(nn.Module):
     def in_several_passes(self, *batches: Tensor) -> tuple[Tensor, ...]:
         """F's answers to each batch; passes of training go through f as one where that changes nothing."""
         sizes = tuple(map(len, batches))
-        if (
-            not (self.merged and self.training) or min(sizes) < 2
-        ):  # One image may be one pixel, which has no variance.
+        # One image may be one pixel, which has no variance.
+        if not (self.merged and self.training) or min(sizes) < 2:
             return tuple(self(batch) for batch in batches)
         # Filled up, passes of a few images more or less are of one shape: what is compiled for one serves all.
         last, total = batches[-1][-1:], sum(sizes)

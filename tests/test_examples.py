@@ -3,12 +3,21 @@
 import re
 import runpy
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 
-EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+from unperturbed import evaluate
+from unperturbed.attacks import pgd
+from unperturbed.datasets import load
+from unperturbed.recipes import named
+from unperturbed.runs import RunDirectory
+
+FOLDER = Path(__file__).parent.parent / "examples"
+EXAMPLES = sorted(FOLDER.glob("*.py"))
 every_example = pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
 
 
@@ -69,3 +78,23 @@ def test_a_loop_of_ones_own_sees_its_loss_fall(capsys, printed):
     losses = [float(loss) for loss in re.findall(r"step \d+: loss ([\d.]+)", printed(path, capsys))]
     assert len(losses) == 3
     assert losses[-1] < losses[0]
+
+
+def test_the_trained_example_withstands_pgd_on_digits_of_other_writers():
+    """Digits that scikit-learn ships, as large as those of MNIST and black and white: it saw none of them."""
+    run = RunDirectory(FOLDER / "mnist-srt")
+    f = run.read_recipe().model((1, 28, 28), 10)
+    run.read_weights(f)
+    data = load("digits")
+    x, y = data.test_images[:80].float() / 255, data.test_labels[:80]
+    x = (F.pad(F.interpolate(x, size=(20, 20), mode="bilinear"), (4, 4, 4, 4)) > 0.5).float()
+    report = evaluate(f, x, y, {"pgd": pgd(eps=0.3, steps=20, step_size=0.02)}, device="cpu")
+    assert report.accuracy() > 0.8
+    assert report.accuracy("pgd") > 0.7
+
+
+def test_the_trained_example_is_small_and_of_the_papers_recipe():
+    run = RunDirectory(FOLDER / "mnist-srt")
+    assert run.weights.stat().st_size < 5_000_000
+    recipe = run.read_recipe()
+    assert replace(recipe, data=replace(recipe.data, sha256=None)) == named("mnist-pixel-srt")

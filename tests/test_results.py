@@ -31,6 +31,17 @@ def test_srt_is_above_rt_and_its_rival_in_both_scenarios(seed):
     assert report["provenance"]["seed"] == seed
 
 
+def test_the_readme_says_of_the_trained_example_what_was_measured():
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    file = ROOT / "results" / "reproduce" / "paper" / "mnist-pixel-srt-seed-0.json"
+    report = json.loads(file.read_text(encoding="utf-8"))["report"]
+    pgd = next(attack for attack in report["attacks"] if attack["name"] == "pgd")
+    clean, attacked = (100 * part["accuracy"] for part in (report["clean"], pgd))
+    assert f"gets {clean:.2f} % right, and {attacked:.2f} % under PGD within 0.3" in readme
+    assert pgd["budget"].startswith("Linf 0.3,")
+    assert report["images"] == 10_000
+
+
 def attack_rows():
     """The lines of docs/attacks.md: one for each attack, model and library that has it."""
     measured = json.loads((ROOT / "results" / "attacks.json").read_text(encoding="utf-8"))["results"]

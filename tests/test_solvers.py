@@ -197,6 +197,18 @@ def test_a_query_holds_no_more_images_than_allowed(solver, at_once, loss, x, rng
     assert max(map(len, witness.answers)) <= at_once
 
 
+@pytest.mark.parametrize(
+    ("at_once", "sizes"), [(55, [55]), (54, [50, 5]), (20, [20, 20, 15]), (9, [5] * 11), (2, [5] * 11)]
+)
+def test_x_itself_goes_along_with_the_first_draws_where_there_is_room(at_once, sizes, loss, x, rng):
+    witness = Witness(loss)
+    WorstOfK(k=10, at_once=at_once)(witness, x, rng)
+    assert [len(answer) for answer in witness.answers] == sizes
+    alone = Witness(loss)
+    WorstOfK(k=10, at_once=at_once, enough=torch.inf)(alone, x, rng)
+    assert len(alone.answers[0]) == len(x)
+
+
 @every_search
 def test_a_search_is_never_below_the_loss_at_x(solver, f, x, rng):
     loss = Against(cross_entropy, f, torch.tensor([0, 1, 2, 0, 1]))

@@ -72,22 +72,35 @@ def worst(
 ) -> Tensor:
     """The point of greatest loss among x and the candidates, each of which is a theta for every image.
 
-    Several candidates are folded into one query, and images whose loss exceeds `enough` drop out.
+    Several candidates are folded into one query, and images whose loss exceeds `enough` drop out; where none can, x
+    itself goes along with the first candidates.
     """
-    rows = torch.arange(len(x), device=x.device)
-    untouched = loss(x, rows)
-    best, best_loss = around.identity(x).clone(), untouched.clone()
-    remaining = iter(candidates)
+    rows, remaining = torch.arange(len(x), device=x.device), iter(candidates)
+    best, room = around.identity(x).clone(), at_once // max(1, len(x))
+    fold = list(islice(remaining, max(0, room - 1))) if enough is None else []
+    values = losses_of(loss, around, x, rows, fold, first=(x,))
+    untouched, values = values[0], values[1:]
+    best_loss = untouched.clone()
     while True:
+        if fold:
+            value, which = values.max(0)
+            point = torch.stack(fold)[which, rows]
+            best[rows], best_loss[rows] = greater(value, point, best_loss[rows], best[rows])
         if enough is not None:
             rows = rows[best_loss[rows] <= enough]
         if len(rows) == 0 or not (fold := list(islice(remaining, max(1, at_once // len(rows))))):
             break
-        thetas = torch.stack(fold)[:, rows]
-        owners = rows.repeat(len(fold))
-        values = loss(around.transform(x[owners], thetas.flatten(0, 1)), owners).view(len(fold), -1)
-        value, which = values.max(0)
-        point = thetas[which, torch.arange(len(rows), device=x.device)]
-        best[rows], best_loss[rows] = greater(value, point, best_loss[rows], best[rows])
+        values = losses_of(loss, around, x, rows, fold)
     moved = (best_loss > untouched).view(-1, 1, 1, 1)
     return torch.where(moved, around.transform(x, best), x)
+
+
+def losses_of(
+    loss: Loss, around: Neighborhood, x: Tensor, rows: Tensor, fold: list[Tensor], *, first: tuple[Tensor, ...] = ()
+) -> Tensor:
+    """The losses of points for these rows of x, shape (points, rows): of those that come first, then of a fold."""
+    points = list(first)
+    if fold:
+        points.append(around.transform(x[rows.repeat(len(fold))], torch.stack(fold)[:, rows].flatten(0, 1)))
+    count = len(first) + len(fold)
+    return loss(torch.cat(points) if len(points) > 1 else points[0], rows.repeat(count)).view(count, len(rows))

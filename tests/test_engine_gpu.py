@@ -111,6 +111,17 @@ def test_a_replayed_run_equals_one_taken_step_by_step_to_the_last_bit(objective,
     assert not replayed.remarks
 
 
+def test_an_evaluation_in_the_midst_of_a_replayed_run_leaves_no_trace():
+    engine = Engine(precision="bfloat16", folded=True, recorded=True)
+    disturbed, alone = (trainer(engine) for _ in range(2))
+    state_after(disturbed, 12)
+    assert disturbed.outer.recorded.graphs
+    x, y = disturbed.images.labeled[:40], disturbed.images.labels[:40]
+    evaluate(disturbed.f, x, y, {"pgd": pgd(eps=0.1, steps=3)}, device=GPU.type)
+    disturbed.f.train()
+    assert_equal(state_after(disturbed, 20), state_after(alone, 20))
+
+
 @pytest.mark.parametrize("extra", EXTRAS.values(), ids=EXTRAS)
 def test_averages_perturbed_weights_and_parts_are_replayed_too(extra):
     replayed, _ = recorded_and_not(Engine(precision="bfloat16", folded=True), **extra)

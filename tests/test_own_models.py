@@ -12,7 +12,7 @@ import unperturbed as up
 from unperturbed.averaging import estimate_batchnorm
 from unperturbed.engine import Accelerated, Engine, layout_kept
 from unperturbed.engine.constant import constant
-from unperturbed.engine.layouts import PLAIN, layout_for
+from unperturbed.engine.layouts import PLAIN, lay_out, layout_for
 from unperturbed.objectives import frozen
 
 SOLVER = up.PGD(steps=2)
@@ -162,6 +162,39 @@ def test_channels_lie_last_as_far_as_a_model_bears_it(make, last, reshaping):
         assert next(f.parameters()).is_contiguous() == (make is not flat)
     assert all(weight.is_contiguous() for weight in f.parameters())
     assert layout_for(f, pictures(2, 8)[:, :, :8, :8], Engine()) == PLAIN
+
+
+def test_weights_lie_where_they_lay_after_an_evaluation_and_after_training():
+    x, y, f = pictures(), labels(), fresh(flat)
+    before = [(weight.data_ptr(), weight.stride(), weight.detach().clone()) for weight in f.parameters()]
+    up.evaluate(f, x, y, {"fgsm": up.attacks.fgsm(eps=0.1)}, device="cpu")
+    assert [(weight.data_ptr(), weight.stride()) for weight in f.parameters()] == [row[:2] for row in before]
+    assert all(torch.equal(weight, row[2]) for weight, row in zip(f.parameters(), before, strict=True))
+    up.fit(f, labeled=(x, y), steps=3, device="cpu")
+    assert [(weight.data_ptr(), weight.stride()) for weight in f.parameters()] == [row[:2] for row in before]
+    assert not torch.equal(f[0].weight, before[0][2])
+
+
+def test_weights_that_went_to_another_type_lie_there_as_they_lay_before():
+    f = fresh(flat).to(memory_format=torch.channels_last)
+    with layout_kept(f):
+        f.double()
+        lay_out(f, torch.contiguous_format)
+    assert f[0].weight.dtype == torch.float64
+    assert f[0].weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_copy_of_a_network_follows_its_weights_after_these_were_laid_out_otherwise_for_a_while():
+    x, f = pictures(), fresh(lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), *flat()[3:]))
+    fast = Accelerated(f, Engine(folded=True), x[:2], say=pytest.fail)
+    with layout_kept(f):
+        lay_out(f, torch.contiguous_format)
+        assert f[0].weight.is_contiguous()
+    with torch.no_grad():
+        for weight in f.parameters():
+            weight.add_(0.1)
+        with frozen(fast):
+            assert torch.allclose(fast(x), f(x), atol=1e-5)
 
 
 def test_a_view_as_another_type_is_still_one():

@@ -94,13 +94,17 @@ def lay_out(network: nn.Module, layout: torch.memory_format) -> None:
 
 @contextmanager
 def layout_kept(f: nn.Module) -> abc.Generator[None]:
-    """Whatever happens in here, the weights of f lie in memory afterwards as they lay before."""
-    before = [(weight, weight.stride()) for weight in f.parameters() if not is_lazy(weight) and weight.dim() == 4]
+    """Whatever happens in here, the weights of f lie in memory afterwards as they lay before.
+
+    They even lie where they lay, unless f went to another device: whoever knows that place, an optimizer or the
+    recording of a training step around an evaluation, finds them there.
+    """
+    before = [(weight, weight.data) for weight in f.parameters() if not is_lazy(weight) and weight.dim() == 4]
     try:
         yield
     finally:
-        for weight, stride in before:
-            if weight.stride() != stride:
-                weight.data = torch.empty_strided(
-                    weight.shape, stride, dtype=weight.dtype, device=weight.device
-                ).copy_(weight.data)
+        for weight, place in before:
+            if (weight.device, weight.dtype, weight.shape) != (place.device, place.dtype, place.shape):
+                place = torch.empty_strided(weight.shape, place.stride(), dtype=weight.dtype, device=weight.device)
+            if weight.data_ptr() != place.data_ptr():
+                weight.data = place.copy_(weight.data)

@@ -9,7 +9,6 @@ from typing import Any, TypeVar, cast
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
-from torch.nn.utils import skip_init
 
 from .convolutions import CONVOLUTION, suits
 from .norms import SCALED
@@ -86,8 +85,8 @@ def rewritten(
         extra = -int(convolution.in_channels) % CHANNELS if fills else 0
         if norm is None and not extra and not ours and not (absorbs and convolution.bias is not None):
             continue
-        copy = widened(convolution, extra, bias=norm is not None or convolution.bias is not None)
-        module.set_submodule(str(node.target), copy)
+        copy = cast(nn.Conv2d, module.get_submodule(str(node.target)))
+        widen(copy, extra, bias=norm is not None or convolution.bias is not None)
         merged.append(Merged(convolution, norm, copy))
         if extra:
             with module.graph.inserting_before(node):
@@ -210,13 +209,9 @@ def called(f: nn.Module, node: fx.Node, kind: type[Layer]) -> Layer | None:
     return cast(Layer, module) if type(module) is kind and "forward" not in vars(module) else None
 
 
-def widened(convolution: nn.Conv2d, extra: int, *, bias: bool) -> nn.Conv2d:
-    """A convolution like the given one, with weights of 0 for channels that it has in addition."""
-    shape: dict[str, Any] = {
-        name: getattr(convolution, name) for name in ("kernel_size", "stride", "padding", "dilation", "groups")
-    }
-    shape |= {"device": convolution.weight.device, "dtype": convolution.weight.dtype}
-    # Fresh weights would be drawn from the random numbers of the caller.
-    copy = skip_init(nn.Conv2d, convolution.in_channels + extra, convolution.out_channels, bias=bias, **shape)
-    nn.init.zeros_(copy.get_parameter("weight"))
-    return cast(nn.Conv2d, copy.eval().requires_grad_(False))
+def widen(copy: nn.Conv2d, extra: int, *, bias: bool) -> None:
+    """Give a convolution so many channels in addition, and a bias or none; all of its weights are 0 then."""
+    filters, channels, *size = copy.weight.shape
+    copy.in_channels += extra
+    copy.weight = nn.Parameter(copy.weight.new_zeros(filters, channels + extra, *size), requires_grad=False)
+    copy.bias = nn.Parameter(copy.weight.new_zeros(filters), requires_grad=False) if bias else None

@@ -149,6 +149,14 @@ def test_editions_do_not_mix_networks_or_scales():
     ]
 
 
+def test_the_headline_says_where_autoattack_saw_fewer_images():
+    slow = report(98, {"autoattack": 90}, images=500)
+    lines = headline([evidence("mnist-pixel-srt", pgd=96, slow=slow)]).splitlines()
+    (ours,) = [line for line in lines if "ours" in line]
+    assert "ours, paper schedule, AutoAttack on 500 images" in ours
+    assert "90.00" in ours
+
+
 def test_hours_device_seeds_and_differences_are_told():
     runs = [
         evidence("mnist-pixel-srt", pgd=96, seconds=7200.0, together=4, device="cuda: NVIDIA H200", seed=s)

@@ -179,12 +179,13 @@ def headline(evidence: Sequence[Evidence]) -> str:
             rows.append([words, "the paper", *cells])
         for edition in editions(evidence):
             found = Measured(edition.evidence)
-            if not any(
-                each.name == trial and (edition.network == "own" or concerned(each)) for each in found.evidence
-            ):
+            runs = [each for each in found.evidence if each.name == trial]
+            if not any(edition.network == "own" or concerned(each) for each in runs):
                 continue
             figures = {column: found.figure(Cell(trial, column)) for column in wanted}
             cells = [("" if column not in wanted else str(figures[column] or NOTHING)) for column in columns]
             network = "" if edition.network == "own" else ", ResNet-18"
-            rows.append([words, f"ours, {edition.scale} schedule{network}", *cells])
+            few = ", ".join(sorted({f"{len(each.slow.labels):,}" for each in runs if each.slow is not None}))
+            slow = f", AutoAttack on {few} images" if few and "autoattack" in wanted else ""
+            rows.append([words, f"ours, {edition.scale} schedule{network}{slow}", *cells])
     return aligned(("accuracy in %", "whose", *(column_words(column, 1.0) for column in columns)), rows)

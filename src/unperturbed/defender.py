@@ -41,14 +41,12 @@ def defended(
     Networks that a defender of f beside it has already are taken from there.
     """
     known = {} if beside is None else {rung.engine: rung for rung in beside.rungs}
-    rungs: list[Rung] = []
+    wanted = engines(images.device, precision)
     # What all images are searched on is made last: it leaves f in memory as it likes it.
-    for engine in reversed(engines(images.device, precision)):
-        network = known[engine].network if engine in known else f
-        if engine not in known and not engine.plain:
-            network = on_engine(f, engine, images, batch)
-        rungs.insert(0, Rung(network, engine))
-    return Defender(f=f, rungs=tuple(rungs), device=images.device)
+    for engine in reversed(wanted):
+        if engine not in known:
+            known[engine] = Rung(f if engine.plain else on_engine(f, engine, images, batch), engine)
+    return Defender(f=f, rungs=tuple(known[engine] for engine in wanted), device=images.device)
 
 
 def engines(device: torch.device, precision: Precision) -> tuple[Engine, ...]:

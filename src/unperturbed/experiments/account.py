@@ -123,12 +123,17 @@ def spent(experiment: Experiment, edition: Edition) -> str:
     models = ", ".join(sorted({type(each.recipe.model).__name__ for each in runs}))
     images = ", ".join(sorted({f"{len(each.report.labels):,}" for each in runs}))
     seeds = ", ".join(str(seed) for seed in sorted({each.seed for each in runs}))
-    few = {f"{len(each.slow.labels):,}" for each in runs if each.slow is not None}
-    slow = f", AutoAttack and Pointwise on the first {', '.join(sorted(few))} where that was too long" if few else ""
+    few = fewer_images(runs)
+    slow = f", AutoAttack and Pointwise on the first {few} where that was too long" if few else ""
     return (
         f"{len(runs)} runs of {models} (seeds {seeds}) on {devices}: {training:.2f} hours of training, "
         f"{attacks:.2f} of attacks on {images} test images{where}{slow}."
     )
+
+
+def fewer_images(runs: Sequence[Evidence]) -> str:
+    """On how many images the longest attacks were made where that was not all; empty where it was."""
+    return ", ".join(sorted({f"{len(each.slow.labels):,}" for each in runs if each.slow is not None}))
 
 
 def attacks_made(evidence: Evidence) -> Iterator[AttackResult]:
@@ -185,7 +190,7 @@ def headline(evidence: Sequence[Evidence]) -> str:
             figures = {column: found.figure(Cell(trial, column)) for column in wanted}
             cells = [("" if column not in wanted else str(figures[column] or NOTHING)) for column in columns]
             network = "" if edition.network == "own" else ", ResNet-18"
-            few = ", ".join(sorted({f"{len(each.slow.labels):,}" for each in runs if each.slow is not None}))
+            few = fewer_images(runs)
             slow = f", AutoAttack on {few} images" if few and "autoattack" in wanted else ""
             rows.append([words, f"ours, {edition.scale} schedule{network}{slow}", *cells])
     return aligned(("accuracy in %", "whose", *(column_words(column, 1.0) for column in columns)), rows)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from ..objectives import SRT, UAT
 from ..recipes import mnist, named
 from ..recipes.budgets import PIXEL_ROWS, SPATIAL_ROWS
 from .definition import CLEAN, Cell, Experiment, Statement, Trial, table_of
@@ -64,10 +63,8 @@ def pixel_trials(data: str) -> tuple[Trial, ...]:
 
 def by_the_script(attacks: tuple[str, ...]) -> Iterator[Trial]:
     """UAT and SRT on MNIST as the authors' script sets rate and epochs."""
-    uat = UAT(solver=mnist.ASCENT, weight=mnist.UAT_WEIGHT)
-    srt = SRT(solver=mnist.ASCENT, weight=mnist.AUTHORS.weight)
-    for method, objective in (("uat", uat), ("srt", srt)):
-        recipe = mnist.AUTHORS.all(method, objective)
+    for method in ("uat", "srt"):
+        recipe = mnist.by_the_script(named(f"mnist-pixel-{method}"))
         yield Trial(recipe=recipe, variant="-authors", label=f"{method.upper()} (authors' rate)", attacks=attacks)
 
 

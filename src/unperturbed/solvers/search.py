@@ -77,30 +77,29 @@ def worst(
     """
     rows, remaining = torch.arange(len(x), device=x.device), iter(candidates)
     best, room = around.identity(x).clone(), at_once // max(1, len(x))
-    fold = list(islice(remaining, max(0, room - 1))) if enough is None else []
-    values = losses_of(loss, around, x, rows, fold, first=(x,))
-    untouched, values = values[0], values[1:]
-    best_loss = untouched.clone()
+    along = islice(remaining, max(0, room - 1)) if enough is None else ()
+    thetas, values = losses_of(loss, around, x, rows, [best, *along], itself=True)
+    untouched, best_loss = values[0], values[0].clone()
     while True:
-        if fold:
-            value, which = values.max(0)
-            point = torch.stack(fold)[which, rows]
-            best[rows], best_loss[rows] = greater(value, point, best_loss[rows], best[rows])
+        value, which = values.max(0)
+        point = thetas[which, torch.arange(len(rows), device=x.device)]
+        best[rows], best_loss[rows] = greater(value, point, best_loss[rows], best[rows])
         if enough is not None:
             rows = rows[best_loss[rows] <= enough]
         if len(rows) == 0 or not (fold := list(islice(remaining, max(1, at_once // len(rows))))):
             break
-        values = losses_of(loss, around, x, rows, fold)
+        thetas, values = losses_of(loss, around, x, rows, fold)
     moved = (best_loss > untouched).view(-1, 1, 1, 1)
     return torch.where(moved, around.transform(x, best), x)
 
 
 def losses_of(
-    loss: Loss, around: Neighborhood, x: Tensor, rows: Tensor, fold: list[Tensor], *, first: tuple[Tensor, ...] = ()
-) -> Tensor:
-    """The losses of points for these rows of x, shape (points, rows): of those that come first, then of a fold."""
-    points = list(first)
-    if fold:
-        points.append(around.transform(x[rows.repeat(len(fold))], torch.stack(fold)[:, rows].flatten(0, 1)))
-    count = len(first) + len(fold)
-    return loss(torch.cat(points) if len(points) > 1 else points[0], rows.repeat(count)).view(count, len(rows))
+    loss: Loss, around: Neighborhood, x: Tensor, rows: Tensor, fold: list[Tensor], *, itself: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Candidates for these rows of x and their losses, shape (candidates, rows); the first one may be x itself."""
+    thetas = torch.stack(fold)[:, rows]
+    points = x[rows]
+    if moving := len(fold) - itself:
+        warped = around.transform(x[rows.repeat(moving)], thetas[-moving:].flatten(0, 1))
+        points = torch.cat([points, warped]) if itself else warped
+    return thetas, loss(points, rows.repeat(len(fold))).view(len(fold), len(rows))

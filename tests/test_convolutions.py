@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from unperturbed.engine.convolutions import CONVOLUTION, NarrowConvolutions, narrow, suits
 from unperturbed.engine.norms import SCALED
+from unperturbed.engine.pooling import POOLED
 from unperturbed.models import ResNet
 
 HERE = Path(__file__)
@@ -64,6 +65,20 @@ def test_a_still_norm_and_a_relu_as_one_have_the_values_and_the_slopes_of_both(l
     torch.library.opcheck(SCALED, (x, factor, shift, leak), test_utils=tests)
     low = SCALED(x.detach().bfloat16(), factor, shift, leak)
     assert low.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("up", [False, True])
+@pytest.mark.parametrize(("before", "behind"), [(0, 0), (3, 4)])
+@pytest.mark.parametrize("side", [6, 7])
+def test_a_shortcut_that_averages_has_the_values_and_the_slopes_of_its_parts(side, before, behind, up):
+    x = drawn(2, 5, side, 6).requires_grad_()
+    parts = F.pad(F.avg_pool2d(x, 2, ceil_mode=up), (0, 0, 0, 0, before, behind))
+    whole = POOLED(x, 2, up, before, behind)
+    torch.testing.assert_close(whole, parts, rtol=0, atol=0)
+    slopes = drawn(*parts.shape, seed=3)
+    torch.testing.assert_close(*(torch.autograd.grad(y, x, slopes) for y in (whole, parts)))
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_static")
+    torch.library.opcheck(POOLED, (x, 2, up, before, behind), test_utils=tests)
 
 
 def test_narrow_convolutions_train_as_others_do(monkeypatch):
@@ -128,7 +143,7 @@ def test_kernels_of_our_own_have_the_values_and_the_slopes_of_the_convolution():
 
 def compare_kernels() -> None:
     """Kernels in an interpreter against the convolution of the library, in float32."""
-    from unperturbed.engine import kernels
+    from unperturbed.engine import kernels, pixels
 
     cases = [(1, 5, 9, 3, 1, 0), (3, 16, 8, 3, 1, 1), (16, 16, 8, 3, 1, 1), (16, 32, 8, 3, 2, 1)]
     cases += [(24, 20, 7, 1, 1, 0), (32, 3, 5, 5, 1, 2), (32, 80, 7, 1, 2, 0)]
@@ -150,8 +165,14 @@ def compare_kernels() -> None:
         factor, shift = drawn(7, seed=1).float(), drawn(7, seed=2).float()
         x.requires_grad_()
         plain = F.leaky_relu(x * factor.view(-1, 1, 1) + shift.view(-1, 1, 1), leak)
-        found = kernels.scaled(x.detach(), factor, shift, leak)
-        back = kernels.slopes_of_scaled(slopes, found, factor, leak)
+        found = pixels.scaled(x.detach(), factor, shift, leak)
+        back = pixels.slopes_of_scaled(slopes, found, factor, leak)
+        torch.testing.assert_close([found, back], [plain, *torch.autograd.grad(plain, x, slopes)])
+    for size, before, behind in ((2, 0, 0), (2, 3, 4), (3, 1, 0)):
+        x = drawn(3, 5, 6, 12).float().requires_grad_()
+        plain = F.pad(F.avg_pool2d(x, size), (0, 0, 0, 0, before, behind))
+        slopes, found = drawn(*plain.shape, seed=3).float(), pixels.averaged(x.detach(), size, before, behind)
+        back = pixels.slopes_of_averaged(slopes, x.detach(), size, before)
         torch.testing.assert_close([found, back], [plain, *torch.autograd.grad(plain, x, slopes)])
 
 

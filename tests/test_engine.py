@@ -33,6 +33,7 @@ from unperturbed.engine.layouts import layout_for
 from unperturbed.engine.network import SHAPES
 from unperturbed.engine.norms import SCALED
 from unperturbed.engine.passes import SeparateNorms, shares_of
+from unperturbed.engine.pooling import POOLED
 from unperturbed.engine.queries import Query
 from unperturbed.engine.recording import CLOSE, WARM_UP, apart
 from unperturbed.engine.rewriting import CHANNELS, Merged, rewritten
@@ -258,6 +259,10 @@ def test_the_copy_has_the_answers_and_the_gradients_of_the_network(
     if launched and isinstance(architecture, ResNet | WideResNet):
         assert not count(module, nn.ReLU)
         assert {node.args[3] for node in alone} == {0.1 if isinstance(architecture, ResNet) else 0.0}
+    if isinstance(architecture, ResNet):
+        pools = [node.args[1:] for node in module.graph.nodes if node.target is POOLED]
+        assert pools == ([(2, True, 8, 8), (2, True, 16, 16)] if launched else [])
+        assert bool(count(module, nn.AvgPool2d) + count(module, nn.ZeroPad3d)) != launched
     assert_same_function(module, f, x)
     convolutions = [layer for layer in module.modules() if isinstance(layer, nn.Conv2d)]
     assert convolutions

@@ -26,6 +26,8 @@ from unperturbed.engine.capture import captured
 from unperturbed.engine.convolutions import CONVOLUTION, ours
 from unperturbed.engine.norms import SCALED
 from unperturbed.engine.norms import ours as fused
+from unperturbed.engine.pooling import POOLED
+from unperturbed.engine.pooling import ours as averaging
 from unperturbed.evaluation import evaluate
 from unperturbed.images import Images, parts
 from unperturbed.models import DigitsCNN, ResNet, ResNet18, WideResNet
@@ -496,6 +498,20 @@ def test_a_still_norm_and_a_relu_are_one_kernel(dtype, layout, leak):
     close = {"rtol": 2e-2, "atol": 2e-2} if dtype == torch.bfloat16 else {}
     torch.testing.assert_close(whole, plain.to(dtype), **close)
     torch.testing.assert_close(found, wanted.to(dtype), **close)
+
+
+@pytest.mark.parametrize("side", [8, 9])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_shortcut_that_averages_is_one_kernel(dtype, side):
+    rng = torch.Generator(GPU).manual_seed(0)
+    x = torch.randn(5, 24, side, 6, generator=rng, device=GPU).to(dtype, memory_format=torch.channels_last)
+    x.requires_grad_()
+    assert averaging(x, 2, 8, 4) == (side == 8)
+    whole, plain = POOLED(x, 2, True, 8, 4), F.pad(F.avg_pool2d(x.float(), 2, ceil_mode=True), (0, 0, 0, 0, 8, 4))
+    slopes = torch.randn(whole.shape, generator=rng, device=GPU).to(dtype)
+    found, wanted = (torch.autograd.grad(y, x, slopes.to(y.dtype))[0] for y in (whole, plain))
+    torch.testing.assert_close(whole, plain.to(dtype))
+    torch.testing.assert_close(found, wanted)
 
 
 @pytest.mark.parametrize("architecture", [ResNet(units=1), ResNet18(), WideResNet(depth=10, width=1)], ids=repr)

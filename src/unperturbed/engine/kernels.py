@@ -220,55 +220,6 @@ def launch(
     )
 
 
-@triton.jit
-def scale(
-    x,
-    y,
-    factor,
-    shift,
-    result,
-    count,
-    PIXELS: tl.constexpr,
-    CHANNELS: tl.constexpr,
-    LEAK: tl.constexpr,
-    BACK: tl.constexpr,
-    AT_ONCE: tl.constexpr,
-):
-    """leaky(factor x + shift), or the way BACK from the slopes x of such a y to those before it.
-
-    So many PIXELS of a channel follow each other in memory: one with channels last, all with channels first.
-    """
-    place = tl.program_id(0).to(tl.int64) * AT_ONCE + tl.arange(0, AT_ONCE)
-    inside, channel = place < count, place // PIXELS % CHANNELS
-    value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32) * tl.load(factor + channel)
-    if BACK:
-        sign = tl.load(y + place, mask=inside, other=0.0).to(tl.float32)
-    else:
-        value += tl.load(shift + channel)
-        sign = value
-    value = tl.where(sign > 0, value, value * LEAK)
-    tl.store(result + place, value.to(result.dtype.element_ty), mask=inside)
-
-
-def scaled(x: Tensor, factor: Tensor, shift: Tensor, leak: float) -> Tensor:
-    """What a still norm and a leaky ReLU make of images."""
-    return launch_scale(x, x, factor, shift, leak, back=False)
-
-
-def slopes_of_scaled(slopes: Tensor, y: Tensor, factor: Tensor, leak: float) -> Tensor:
-    """The gradient of that, by its result y."""
-    return launch_scale(slopes, y, factor, factor, leak, back=True)
-
-
-def launch_scale(x: Tensor, y: Tensor, factor: Tensor, shift: Tensor, leak: float, *, back: bool) -> Tensor:
-    """Scale all of it."""
-    result, count = torch.empty_like(y), x.numel()
-    pixels = 1 if x.is_contiguous(memory_format=torch.channels_last) else x.shape[2] * x.shape[3]
-    fixed = {"PIXELS": pixels, "CHANNELS": x.shape[1], "LEAK": leak, "BACK": back, "AT_ONCE": 1024}
-    scale[(triton.cdiv(count, 1024),)](x, y, factor, shift, result, count, **fixed, num_warps=4)
-    return result
-
-
 def shapes(x: Tensor, y: Tensor, size: int, stride: int, padding: int) -> dict[str, int]:
     """What a kernel is compiled for."""
     (_, channels, height, width), (_, filters, rows, columns) = x.shape, y.shape

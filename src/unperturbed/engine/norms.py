@@ -22,9 +22,9 @@ def ours(*images: Tensor) -> bool:
 def scaled(x: Tensor, factor: Tensor, shift: Tensor, leak: float) -> Tensor:
     """The sum factor x + shift, with a number of each for a channel, of which the negative is multiplied by leak."""
     if ours(x):
-        from . import kernels
+        from . import pixels
 
-        return kernels.scaled(x, factor, shift, leak)
+        return pixels.scaled(x, factor, shift, leak)
     z = x.to(factor.dtype) * factor.view(-1, 1, 1) + shift.view(-1, 1, 1)
     return F.leaky_relu(z, leak).to(x.dtype)
 
@@ -38,9 +38,9 @@ def _(x: Tensor, _factor: object, _shift: object, _leak: float) -> Tensor:
 def slopes_of_scaled(slopes: Tensor, y: Tensor, factor: Tensor, leak: float) -> Tensor:
     """The gradient of that with respect to x, by its result y."""
     if ours(slopes, y):
-        from . import kernels
+        from . import pixels
 
-        return kernels.slopes_of_scaled(slopes, y, factor, leak)
+        return pixels.slopes_of_scaled(slopes, y, factor, leak)
     slopes = torch.where(y > 0, slopes, leak * slopes)
     return (slopes.to(factor.dtype) * factor.view(-1, 1, 1)).to(y.dtype)
 

@@ -12,6 +12,7 @@ from torch import Tensor, fx, nn
 
 from .convolutions import CONVOLUTION, suits
 from .norms import SCALED
+from .pooling import POOLED
 
 Layer = TypeVar("Layer", bound=nn.Module)
 CHANNELS = 8
@@ -65,7 +66,8 @@ def rewritten(
     """A copy of f in which convolutions do the work of the BatchNorms behind them.
 
     For tensor cores, or where each operation is launched by itself, they also do that of sums and ReLUs; for tensor
-    cores they have channels in full eights. Launched by themselves, the other BatchNorms do the work of ReLUs too.
+    cores they have channels in full eights. Launched by themselves, the other BatchNorms do the work of ReLUs too,
+    and average pooling does that of filling up channels.
     """
     whole = Whole(f)
     module = deepcopy(fx.GraphModule(whole, Inside().trace(whole))).requires_grad_(False)
@@ -98,6 +100,7 @@ def rewritten(
             absorb(module, node, copy, ours=ours)
     if launched:
         merged += stand_alone(module, whole, calls)
+        average_at_once(module, whole)
     module.delete_all_unused_submodules()
     module.recompile()
     return module, tuple(merged)
@@ -152,6 +155,26 @@ def stand_alone(module: fx.GraphModule, whole: nn.Module, calls: Counter[Any]) -
         for part in (last, node) if last is not node else (node,):
             module.graph.erase_node(part)
     return found
+
+
+def average_at_once(module: fx.GraphModule, whole: nn.Module) -> None:
+    """Make average poolings, and channels of zeros that are put around what they leave, one operation each."""
+    for node in list(module.graph.nodes):
+        pool = called(whole, node, nn.AvgPool2d)
+        if pool is None or not isinstance(size := pool.kernel_size, int):
+            continue
+        if pool.stride != size or pool.padding != 0 or pool.divisor_override is not None:
+            continue
+        last, zeros = node, (0, 0)
+        if (behind := only_user(node)) is not None and (pad := called(whole, behind, nn.ZeroPad3d)) is not None:
+            *around, before, after = pad.padding
+            if not any(around) and min(before, after) >= 0:
+                last, zeros = behind, (before, after)
+        with module.graph.inserting_before(last):
+            one = module.graph.call_function(POOLED, (node.args[0], size, pool.ceil_mode, *zeros))
+        last.replace_all_uses_with(one)
+        for part in (last, node) if last is not node else (node,):
+            module.graph.erase_node(part)
 
 
 def leak_of(module: nn.Module, node: fx.Node) -> float | None:

@@ -1,6 +1,8 @@
 """A copy of a network for the time in which its weights stand still: fewer, cheaper operations, the same function."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -18,16 +20,27 @@ class Constant:
 
     module: nn.Module
     merged: tuple[Merged | Alone, ...]
-    others: tuple[tuple[Tensor, Tensor], ...]
-    """tensors of the copy, and those of the network that they equal"""
+    others: tuple[tuple[list[Tensor], list[Tensor]], ...]
+    """tensors of the copy, and those of the network that they equal, as many together as one kernel can take over"""
 
-    @torch.no_grad()
     def refresh(self) -> None:
         """Take over the weights of the network as they are now."""
+        self.fold()
+        self.take_over()
+
+    @torch.no_grad()
+    def fold(self) -> None:
+        """Compute those weights that are not just those of the network."""
         for pair in self.merged:
-            pair.refresh()
+            if isinstance(pair, Alone) or not pair.equal:
+                pair.refresh()
+
+    @torch.no_grad()
+    def take_over(self) -> None:
+        """Take over the others."""
+        copy_all: Any = torch._foreach_copy_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
         for mine, its in self.others:
-            mine.copy_(its)
+            copy_all(mine, its)
 
 
 def constant(
@@ -79,8 +92,21 @@ def linked(module: fx.GraphModule, merged: tuple[Merged | Alone, ...], f: nn.Mod
     fetched = {node.target for node in module.graph.nodes if node.op == "get_attr"}
     if not fetched <= mine.keys():
         raise ValueError("what f fetches and is no tensor, as the insides of TorchScript, cannot follow its weights")
-    others = tuple((tensor, its[name].detach()) for name, tensor in mine.items() if id(tensor) not in apart)
-    return Constant(module, merged, others)
+    pairs = [(tensor, its[name]) for name, tensor in mine.items() if id(tensor) not in apart]
+    for pair in merged:
+        if isinstance(pair, Merged) and pair.equal:
+            pairs += zip(pair.copy.parameters(), pair.convolution.parameters(), strict=True)
+    return Constant(module, merged, tuple(grouped(pairs)))
+
+
+def grouped(pairs: list[tuple[Tensor, Tensor]]) -> Iterable[tuple[list[Tensor], list[Tensor]]]:
+    """Those of the same types, and in memory alike: one kernel copies many of them."""
+    alike: dict[object, tuple[list[Tensor], list[Tensor]]] = {}
+    for mine, its in pairs:
+        together = alike.setdefault((mine.dtype, its.dtype, mine.stride() == its.stride()), ([], []))
+        together[0].append(mine)
+        together[1].append(its.detach())
+    return alike.values()
 
 
 @torch.no_grad()

@@ -54,7 +54,8 @@ class Accelerated(nn.Module):
         # Hidden in a tuple, the copy is no module of this one: modes, gradients and weights are those of f alone.
         self.copies: tuple[Constant, ...] = () if copy is None else (copy,)
         self.hasten = Hastener(engine, say=say)
-        self.refreshing = tuple(self.hasten(each.refresh) for each in self.copies)
+        # Of many tensors that are only taken over, a compiler would make as many kernels.
+        self.refreshing = tuple(part for each in self.copies for part in (self.hasten(each.fold), each.take_over))
         # Arithmetic is entered outside of what is compiled: a compiler keeps nothing that enters it for the next run.
         self.bare = through(copy.module if copy else f, layout)
         self.still = engine.computing(self.bare)

@@ -27,6 +27,11 @@ class Merged:
     norm: nn.BatchNorm2d | nn.SyncBatchNorm | None
     copy: nn.Conv2d
 
+    @property
+    def equal(self) -> bool:
+        """Whether the weights of the copy are just those of the network."""
+        return self.norm is None and self.copy.weight.shape == self.convolution.weight.shape
+
     def refresh(self) -> None:
         """Take over the weights of the network."""
         weight, bias = self.convolution.weight, self.convolution.bias

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections import Counter
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -10,11 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
+from unperturbed.engine.constant import linked
 from unperturbed.engine.convolutions import CONVOLUTION, NarrowConvolutions, narrow, suits
 from unperturbed.engine.norms import SCALED
 from unperturbed.engine.pooling import POOLED
+from unperturbed.engine.rewriting import rewritten
 from unperturbed.models import ResNet
 
 HERE = Path(__file__)
@@ -49,7 +52,9 @@ def test_one_operation_is_what_compilers_are_told(added):
     images = drawn(2, 3, 6, 6).requires_grad_()
     rest = drawn(4, 3, 3, 3), None, drawn(2, 4, 3, 3) if added else None
     tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_static")
-    torch.library.opcheck(CONVOLUTION, (images, *rest, 0.1, 2, 1, torch.float64), test_utils=tests)
+    torch.library.opcheck(
+        torch.ops.unperturbed.convolution.default, (images, *rest, 0.1, 2, 1, torch.float64), test_utils=tests
+    )
 
 
 @pytest.mark.parametrize("leak", [0.0, 0.1, 1.0])
@@ -62,7 +67,7 @@ def test_a_still_norm_and_a_relu_as_one_have_the_values_and_the_slopes_of_both(l
     slopes = drawn(*x.shape, seed=3)
     torch.testing.assert_close(*(torch.autograd.grad(y, x, slopes) for y in (whole, parts)))
     tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_static")
-    torch.library.opcheck(SCALED, (x, factor, shift, leak), test_utils=tests)
+    torch.library.opcheck(torch.ops.unperturbed.scaled.default, (x, factor, shift, leak), test_utils=tests)
     low = SCALED(x.detach().bfloat16(), factor, shift, leak)
     assert low.dtype == torch.bfloat16
 
@@ -78,7 +83,41 @@ def test_a_shortcut_that_averages_has_the_values_and_the_slopes_of_its_parts(sid
     slopes = drawn(*parts.shape, seed=3)
     torch.testing.assert_close(*(torch.autograd.grad(y, x, slopes) for y in (whole, parts)))
     tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_static")
-    torch.library.opcheck(POOLED, (x, 2, up, before, behind), test_utils=tests)
+    torch.library.opcheck(torch.ops.unperturbed.pooled.default, (x, 2, up, before, behind), test_utils=tests)
+
+
+WITHOUT_A_COMPILER = """
+import sys, torch
+from unperturbed.engine.rewriting import rewritten
+from unperturbed.models import ResNet
+
+module, _ = rewritten(ResNet(units=1)((3, 8, 8), 10).eval(), for_tensor_cores=True, launched=True)
+x = torch.rand(2, 3, 8, 8, requires_grad=True)
+module(x).sum().backward()
+print(x.grad.shape[0], "torch._dynamo" in sys.modules)
+"""
+
+
+def test_operations_that_are_not_compiled_do_not_import_the_compiler():
+    """That takes a second or more, at the first attack of a process."""
+    answer = subprocess.run([sys.executable, "-c", WITHOUT_A_COMPILER], capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == ["2", "False"]
+
+
+def test_a_compiler_finds_operations_whole():
+    seen: list[str] = []
+
+    def backend(graph: fx.GraphModule, _inputs: object) -> fx.GraphModule:
+        seen.extend(str(node.target) for node in graph.graph.nodes if node.op == "call_function")
+        return graph
+
+    f = ResNet(units=1)((3, 8, 8), 10).eval()
+    module, merged = rewritten(f, for_tensor_cores=True, launched=True)
+    linked(module, merged, f).refresh()
+    x = drawn(2, 3, 8, 8).float()
+    torch.testing.assert_close(torch.compile(module, backend=backend, fullgraph=True)(x), f(x), rtol=1e-4, atol=1e-4)
+    names = [name.split(".")[1] for name in seen if name.startswith("unperturbed.")]
+    assert Counter(names) == {"convolution": 7, "scaled": 3, "pooled": 2}
 
 
 def test_narrow_convolutions_train_as_others_do(monkeypatch):

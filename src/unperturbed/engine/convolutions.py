@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from .operations import Operation
+
 FEW = 64
 """channels and filters up to which kernels of our own do no worse than those of libraries"""
 LITTLE = 1 << 15
@@ -38,7 +40,6 @@ def ours(x: Tensor, weight: Tensor, dtype: torch.dtype, stride: int) -> bool:
     return few and len(x) * max(x.shape[1], len(weight)) * (x.shape[2] + 8) * (x.shape[3] + 8) < MANY
 
 
-@torch.library.custom_op("unperturbed::convolution", mutates_args=())
 def convolution(
     x: Tensor,
     weight: Tensor,
@@ -74,8 +75,7 @@ def by_cudnn(x: Tensor, weight: Tensor, bias: Tensor, added: Tensor | None, stri
     return torch.cudnn_convolution_add_relu(x, weight, added, 1.0, bias, *steps)
 
 
-@convolution.register_fake
-def _(
+def shape_of_convolution(
     x: Tensor,
     weight: Tensor,
     _bias: object,
@@ -85,6 +85,7 @@ def _(
     padding: int,
     dtype: torch.dtype,
 ) -> Tensor:
+    """What convolution returns, without its values."""
     sides = (reach(side, weight, stride, padding) for side in x.shape[-2:])
     y = x.new_empty((x.shape[0], weight.shape[0], *sides), dtype=dtype)
     return y.contiguous(memory_format=torch.channels_last)
@@ -95,7 +96,6 @@ def reach(side: int, weight: Tensor, stride: int, padding: int) -> int:
     return (side + 2 * padding - weight.shape[-1]) // stride + 1
 
 
-@torch.library.custom_op("unperturbed::slopes_of_images", mutates_args=())
 def slopes_of_images(slopes: Tensor, weight: Tensor, x: Tensor, stride: int, padding: int) -> Tensor:
     """The gradient of a convolution with respect to its images."""
     slopes = slopes.contiguous(memory_format=torch.channels_last)
@@ -106,12 +106,11 @@ def slopes_of_images(slopes: Tensor, weight: Tensor, x: Tensor, stride: int, pad
     return library_slopes(slopes, weight, x, stride, padding, of_images=True)
 
 
-@slopes_of_images.register_fake
-def _(_slopes: object, _weight: object, x: Tensor, _stride: int, _padding: int) -> Tensor:
+def shape_of_images(_slopes: object, _weight: object, x: Tensor, _stride: int, _padding: int) -> Tensor:
+    """What slopes_of_images returns, without its values."""
     return torch.empty_like(x)
 
 
-@torch.library.custom_op("unperturbed::slopes_of_weights", mutates_args=())
 def slopes_of_weights(slopes: Tensor, weight: Tensor, x: Tensor, stride: int, padding: int) -> Tensor:
     """The gradient of a convolution with respect to its weights."""
     slopes = slopes.contiguous(memory_format=torch.channels_last)
@@ -127,8 +126,8 @@ def slopes_of_weights(slopes: Tensor, weight: Tensor, x: Tensor, stride: int, pa
     return library_slopes(slopes, weight, x, stride, padding, of_images=False)
 
 
-@slopes_of_weights.register_fake
-def _(_slopes: object, weight: Tensor, _x: object, _stride: int, _padding: int) -> Tensor:
+def shape_of_weights(_slopes: object, weight: Tensor, _x: object, _stride: int, _padding: int) -> Tensor:
+    """What slopes_of_weights returns, without its values."""
     return torch.empty_like(weight).contiguous(memory_format=torch.channels_last)
 
 
@@ -154,26 +153,27 @@ def remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(x, weight, *([] if ctx.leak == 1 else [output]))
 
 
-def gradient(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
+def gradient(ctx: Any, slopes: Tensor, *, whole: bool) -> tuple[Tensor | None, ...]:
     """Slopes with respect to all that may have any."""
+    images, weights = (each.called(whole=whole) for each in (SLOPES_OF_IMAGES, SLOPES_OF_WEIGHTS))
     x, weight, *outputs = ctx.saved_tensors
     of_x, of_weight, of_bias, of_added, *_ = ctx.needs_input_grad
     for output in outputs:
         slopes = torch.ops.aten.leaky_relu_backward(slopes, output, ctx.leak, True)
     return (
-        SLOPES_OF_IMAGES(slopes, weight, x, ctx.stride, ctx.padding) if of_x else None,
-        SLOPES_OF_WEIGHTS(slopes, weight, x, ctx.stride, ctx.padding) if of_weight else None,
+        images(slopes, weight, x, ctx.stride, ctx.padding) if of_x else None,
+        weights(slopes, weight, x, ctx.stride, ctx.padding) if of_weight else None,
         slopes.sum((0, 2, 3)) if of_bias else None,
         slopes.sum_to_size(ctx.shape) if of_added else None,
         *(None, None, None, None),
     )
 
 
-convolution.register_autograd(gradient, setup_context=remember)
-CONVOLUTION = torch.ops.unperturbed.convolution.default
-SLOPES_OF_IMAGES = torch.ops.unperturbed.slopes_of_images.default
-SLOPES_OF_WEIGHTS = torch.ops.unperturbed.slopes_of_weights.default
-"""the same as operations that graphs can hold"""
+SLOPES_OF_IMAGES = Operation("slopes_of_images", slopes_of_images, fake=shape_of_images)
+SLOPES_OF_WEIGHTS = Operation("slopes_of_weights", slopes_of_weights, fake=shape_of_weights)
+CONVOLUTION = (
+    Operation("convolution", convolution, fake=shape_of_convolution).with_gradient(remember, gradient).function()
+)
 
 
 class NarrowConvolutions(TorchFunctionMode):

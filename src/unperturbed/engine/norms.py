@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .convolutions import MANY
+from .operations import Operation
 
 
 def ours(*images: Tensor) -> bool:
@@ -18,7 +19,6 @@ def ours(*images: Tensor) -> bool:
     return dense and counted and find_spec("triton") is not None
 
 
-@torch.library.custom_op("unperturbed::scaled", mutates_args=())
 def scaled(x: Tensor, factor: Tensor, shift: Tensor, leak: float) -> Tensor:
     """The sum factor x + shift, with a number of each for a channel, of which the negative is multiplied by leak."""
     if ours(x):
@@ -29,12 +29,11 @@ def scaled(x: Tensor, factor: Tensor, shift: Tensor, leak: float) -> Tensor:
     return F.leaky_relu(z, leak).to(x.dtype)
 
 
-@scaled.register_fake
-def _(x: Tensor, _factor: object, _shift: object, _leak: float) -> Tensor:
+def shape_of_scaled(x: Tensor, _factor: object, _shift: object, _leak: float) -> Tensor:
+    """What scaled returns, without its values."""
     return torch.empty_like(x)
 
 
-@torch.library.custom_op("unperturbed::slopes_of_scaled", mutates_args=())
 def slopes_of_scaled(slopes: Tensor, y: Tensor, factor: Tensor, leak: float) -> Tensor:
     """The gradient of that with respect to x, by its result y."""
     if ours(slopes, y):
@@ -45,8 +44,8 @@ def slopes_of_scaled(slopes: Tensor, y: Tensor, factor: Tensor, leak: float) -> 
     return (slopes.to(factor.dtype) * factor.view(-1, 1, 1)).to(y.dtype)
 
 
-@slopes_of_scaled.register_fake
-def _(_slopes: object, y: Tensor, _factor: object, _leak: float) -> Tensor:
+def shape_of_slopes(_slopes: object, y: Tensor, _factor: object, _leak: float) -> Tensor:
+    """What slopes_of_scaled returns, without its values."""
     return torch.empty_like(y)
 
 
@@ -56,13 +55,11 @@ def remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(output, factor)
 
 
-def gradient(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
+def gradient(ctx: Any, slopes: Tensor, *, whole: bool) -> tuple[Tensor | None, ...]:
     """The slopes of the images: factors and shifts stand still."""
     y, factor = ctx.saved_tensors
-    return SLOPES_OF_SCALED(slopes, y, factor, ctx.leak), None, None, None
+    return SLOPES_OF_SCALED.called(whole=whole)(slopes, y, factor, ctx.leak), None, None, None
 
 
-scaled.register_autograd(gradient, setup_context=remember)
-SCALED = torch.ops.unperturbed.scaled.default
-SLOPES_OF_SCALED = torch.ops.unperturbed.slopes_of_scaled.default
-"""the same as operations that graphs can hold"""
+SLOPES_OF_SCALED = Operation("slopes_of_scaled", slopes_of_scaled, fake=shape_of_slopes)
+SCALED = Operation("scaled", scaled, fake=shape_of_scaled).with_gradient(remember, gradient).function()

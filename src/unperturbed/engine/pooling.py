@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .convolutions import MANY
+from .operations import Operation
 
 
 def ours(x: Tensor, size: int, before: int, behind: int) -> bool:
@@ -17,7 +18,6 @@ def ours(x: Tensor, size: int, before: int, behind: int) -> bool:
     return x.is_cuda and whole and counted and x.dtype != torch.float64 and find_spec("triton") is not None
 
 
-@torch.library.custom_op("unperturbed::pooled", mutates_args=())
 def pooled(x: Tensor, size: int, up: bool, before: int, behind: int) -> Tensor:
     """The means of squares, also of those cut off by the border where counted up, and so many channels of zeros."""
     if ours(x, size, before, behind):
@@ -27,12 +27,11 @@ def pooled(x: Tensor, size: int, up: bool, before: int, behind: int) -> Tensor:
     return F.pad(F.avg_pool2d(x, size, ceil_mode=up), (0, 0, 0, 0, before, behind))
 
 
-@pooled.register_fake
-def _(x: Tensor, size: int, up: bool, before: int, behind: int) -> Tensor:
+def shape_of_pooled(x: Tensor, size: int, up: bool, before: int, behind: int) -> Tensor:
+    """What pooled returns, without its values."""
     return F.pad(F.avg_pool2d(x, size, ceil_mode=up), (0, 0, 0, 0, before, behind))
 
 
-@torch.library.custom_op("unperturbed::slopes_of_pooled", mutates_args=())
 def slopes_of_pooled(slopes: Tensor, x: Tensor, size: int, up: bool, before: int, behind: int) -> Tensor:
     """The gradient of that with respect to x."""
     if ours(x, size, before, behind):
@@ -44,8 +43,8 @@ def slopes_of_pooled(slopes: Tensor, x: Tensor, size: int, up: bool, before: int
     return torch.ops.aten.avg_pool2d_backward(own, x, *steps).clone(memory_format=torch.preserve_format)
 
 
-@slopes_of_pooled.register_fake
-def _(_slopes: object, x: Tensor, _size: int, _up: bool, _before: int, _behind: int) -> Tensor:
+def shape_of_slopes(_slopes: object, x: Tensor, _size: int, _up: bool, _before: int, _behind: int) -> Tensor:
+    """What slopes_of_pooled returns, without its values."""
     return torch.empty_like(x)
 
 
@@ -55,12 +54,11 @@ def remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa
     ctx.save_for_backward(x)
 
 
-def gradient(ctx: Any, slopes: Tensor) -> tuple[Tensor | None, ...]:
+def gradient(ctx: Any, slopes: Tensor, *, whole: bool) -> tuple[Tensor | None, ...]:
     """The slopes of the images."""
-    return SLOPES_OF_POOLED(slopes, *ctx.saved_tensors, *ctx.settings), None, None, None, None
+    found = SLOPES_OF_POOLED.called(whole=whole)(slopes, *ctx.saved_tensors, *ctx.settings)
+    return found, None, None, None, None
 
 
-pooled.register_autograd(gradient, setup_context=remember)
-POOLED = torch.ops.unperturbed.pooled.default
-SLOPES_OF_POOLED = torch.ops.unperturbed.slopes_of_pooled.default
-"""the same as operations that graphs can hold"""
+SLOPES_OF_POOLED = Operation("slopes_of_pooled", slopes_of_pooled, fake=shape_of_slopes)
+POOLED = Operation("pooled", pooled, fake=shape_of_pooled).with_gradient(remember, gradient).function()

@@ -38,7 +38,7 @@ def test_short_runs_of_a_scenario_see_as_many_images_whatever_the_defense():
         assert isinstance(recipe.optimizer.rate, Cyclic)
         if "srt-fast" not in trial.name:
             assert abs(recipe.steps * recipe.batch - images) <= batch
-        self_labeled = type(recipe.objective).__name__ in ("SRT", "UAT") and "taught" not in trial.name
+        self_labeled = type(recipe.objective).__name__ in ("SRT", "UAT") and recipe.labeler != "teacher"
         assert (recipe.ramp.over > 0) == self_labeled
 
 
@@ -80,7 +80,7 @@ def test_an_evaluation_is_expected_to_take_a_few_times_what_one_took_in_which_im
     (run,) = planned(chosen(["table-1"]), "paper", "own", (0,), "cifar10-spatial-rt-lambda-0.15-*")
     grid = replace(run, trial=replace(run.trial, attacks=("gridadv",)))
     took = next(row["seconds"] for row in measured["grid"]["rows"].values() if row["images"] == 10_000)
-    assert took < 60 * expected(grid).attacks - ATTACK_START_UP < 3 * took
+    assert took < 60 * expected(grid).attacks - ATTACK_START_UP < 4 * took
     (run,) = planned(chosen(["table-4"]), "paper", "resnet-18", (0,), "cifar10-pixel-srt-resnet18-*")
     auto = replace(run, trial=replace(run.trial, attacks=("autoattack",)))
     took = measured["autoattack"]["rows"]["ours"]["seconds"]

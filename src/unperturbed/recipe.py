@@ -32,6 +32,8 @@ from .solvers import (
     require_count,
 )
 
+Labeler = Literal["current", "average", "teacher"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SGD:
@@ -104,7 +106,7 @@ class Recipe:
     ramp: Ramp = field(default_factory=Ramp)
     """how the robust term comes in"""
     validation: Validation = field(default_factory=Validation)
-    labeler: Literal["current", "average", "teacher"] = "current"
+    labeler: Labeler = "current"
     """whose predictions are C(x): the model's own, as in the paper, its average's, or a fixed teacher's"""
     teacher: Teacher = field(default_factory=Teacher)
     averaging: Average = field(default_factory=Average)

@@ -78,7 +78,7 @@ def short(recipe: Recipe) -> Recipe:
         share = recipe.steps / whole.steps
         peak *= recipe.optimizer.rate.peak / peak_of(usual)
     steps = round(share * images / batch)
-    self_labeled = isinstance(recipe.objective, SRT | UAT)
+    self_labeled = isinstance(recipe.objective, SRT | UAT) and recipe.labeler != "teacher"
     return checked_as_often(
         replace(
             recipe,

@@ -17,6 +17,7 @@ from .methods import (
     compound_defenses,
     epochs,
     pixel_defenses,
+    plusplus,
     spatial_defenses,
     standard_teacher,
     worst_of_ten,
@@ -70,6 +71,7 @@ COMPOUND = compound(PIXEL, "cifar10-compound", ASCENT, TURN, model=ResNet())
 def recipes() -> Iterator[Recipe]:
     """All scenarios, with the settings of the paper's tables."""
     yield from pixel_defenses(PIXEL, BALL, trades=6.0, uat=1.0)
+    yield plusplus(PIXEL, "teacher", times=3.0)
     yield from COMPARED.over_lambda((0.2, 0.4, 0.6, 0.8))
     yield from spatial_defenses(SPATIAL, ASCENT)
     yield from SPATIAL.over_lambda((0.15, 0.2, 0.25, 0.3))

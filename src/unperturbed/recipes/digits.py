@@ -20,6 +20,7 @@ from .methods import (
     compound,
     compound_defenses,
     pixel_defenses,
+    plusplus,
     spatial_defenses,
     standard_teacher,
     worst_of_ten,
@@ -60,6 +61,7 @@ COMPOUND = compound(SPATIAL, "digits-compound", ASCENT, TURN)
 def recipes() -> Iterator[Recipe]:
     """All scenarios."""
     yield from pixel_defenses(PIXEL, BALL, trades=1.0, uat=1.0)
+    yield plusplus(PIXEL, "current")
     yield from PIXEL.over_lambda((0.2, 0.6))
     yield from spatial_defenses(SPATIAL, ASCENT)
     yield from SPATIAL.over_lambda((0.2, 0.6))

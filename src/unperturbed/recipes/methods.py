@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from ..averaging import Average
 from ..neighborhoods import L2, Linf, Spatial
 from ..objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Objective, Standard
-from ..recipe import SGD, Recipe, Teacher, Validation
+from ..recipe import SGD, Labeler, Recipe, Teacher, Validation
 from ..schedules import Cyclic
 from ..solvers import FGSM, NFGSM, PGD, PowerIteration, Sequential, Solver, Strongest, WorstOfK
 
@@ -26,7 +26,7 @@ DEFENSES = {
     "vat": "virtual adversarial training, by power iteration",
     "srt-fast": "fast SRT: one-step solver (pixel-wise), cyclic rate, guarded against catastrophic overfitting",
     "srt-fast-noise": "fast SRT with N-FGSM as the solver",
-    "srt-plusplus": "SRT with averaged weights, smoothed labels, twice the lambda; spatially the average labels",
+    "srt-plusplus": "SRT with averaged weights, smoothed labels, a larger lambda; the average or a teacher may label",
     "srt-authors": "spatial SRT as the authors' code has it",
     "at-average": "AT on the average of both perturbations",
     "at-max": "AT on the worse of both perturbations",
@@ -114,7 +114,6 @@ def pixel_defenses(scenario: Scenario, ball: Linf, *, trades: float, uat: float)
     guard = PGD(around=ball, steps=5, step_size=ball.eps / 3, start="uniform")
     yield scenario.shortened("srt-fast", FGSM(around=ball), guard)
     yield scenario.shortened("srt-fast-noise", NFGSM(around=ball), guard)
-    yield plusplus(scenario, "current")
 
 
 def spatial_defenses(scenario: Scenario, pixel_solver: Solver) -> Iterator[Recipe]:
@@ -143,13 +142,14 @@ def compound(scenario: Scenario, name: str, first: Solver, then: Solver, **chang
     return replace(scenario, setting=setting, solver=Sequential(stages=(first, then)))
 
 
-def plusplus(scenario: Scenario, labeler: Literal["current", "average"]) -> Recipe:
+def plusplus(scenario: Scenario, labeler: Labeler, *, times: float = 2.0, **changes: Any) -> Recipe:
     """SRT with the parts that paid in our own measurements: docs/defenses.md says which and how much."""
     return scenario.all(
         "srt-plusplus",
-        SRT(solver=scenario.solver, weight=2 * scenario.weight, smoothing=0.1),
+        SRT(solver=scenario.solver, weight=times * scenario.weight, smoothing=0.1),
         averaging=Average(decay=0.99, batchnorm="own" if labeler == "average" else "estimated"),
         labeler=labeler,
+        **changes,
     )
 
 

@@ -157,6 +157,17 @@ def test_the_headline_says_where_autoattack_saw_fewer_images():
     assert "90.00" in ours
 
 
+def test_srt_by_the_authors_script_is_held_against_the_same_printed_row():
+    runs = [evidence("mnist-pixel-srt", 99.2, pgd=95.5), evidence("mnist-pixel-srt-authors", 99.2, pgd=96.5)]
+    lines = experiment_text(experiments()["table-4"], runs).splitlines()
+    (printed,) = [line for line in lines if "our pixel-wise SRT repeats the paper's on MNIST" in line]
+    (scripted,) = [line for line in lines if "at the rate of the authors' script repeats" in line]
+    assert printed.startswith("- **fail**")
+    assert scripted.startswith("- **pass**")
+    assert "PGD: 96.50 against 95.6" in scripted
+    assert "99.20 | 96.50" in next(line for line in headline(runs).splitlines() if "authors' rate" in line)
+
+
 def test_hours_device_seeds_and_differences_are_told():
     runs = [
         evidence("mnist-pixel-srt", pgd=96, seconds=7200.0, together=4, device="cuda: NVIDIA H200", seed=s)
@@ -169,6 +180,10 @@ def test_hours_device_seeds_and_differences_are_told():
         experiments()["table-4"], [evidence("mnist-pixel-srt", pgd=96, trained_on="cuda: NVIDIA H200")]
     )
     assert "on cuda: NVIDIA H200: 0.02 hours of training, 0.01 of attacks on 1,000 test images, made on cpu." in apart
+    both = [*runs, evidence("mnist-pixel-at", pgd=95, trained_on="cuda: NVIDIA H200")]
+    text = experiment_text(experiments()["table-4"], both)
+    assert "3 runs of SmallCNN (seeds 0, 1) on cuda: NVIDIA H200: " in text
+    assert "test images, made on cpu and cuda: NVIDIA H200." in text
     (result,) = runs[0].report.attacks
     more = evidence("mnist-pixel-srt", pgd=96, other=report(98, {"pgd": 95}), sweep=sweep(half=97, whole=96))
     assert sum(each.seconds for each in attacks_made(more)) == 3 * result.seconds

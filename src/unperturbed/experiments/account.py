@@ -18,6 +18,7 @@ HEADLINE = (
     ("SRT, CIFAR-10, pixel-wise", "cifar10-pixel-srt", "Table 4", ("clean", "pgd", "autoattack")),
     ("SRT, CIFAR-10, spatial", "cifar10-spatial-srt", "Table 3", ("clean", "gridadv")),
     ("SRT, MNIST, pixel-wise", "mnist-pixel-srt", "Table 4", ("clean", "pgd", "autoattack")),
+    ("SRT, MNIST, pixel-wise, authors' rate", "mnist-pixel-srt-authors", "", ("clean", "pgd", "autoattack")),
     ("SRT, MNIST, spatial", "mnist-spatial-srt", "Table 3", ("clean", "gridadv")),
     ("SRT++, CIFAR-10, pixel-wise", "cifar10-pixel-srt-plusplus-selected", "", ("clean", "pgd", "autoattack")),
     ("SRT++, CIFAR-10, spatial", "cifar10-spatial-srt-plusplus-selected", "", ("clean", "gridadv")),
@@ -117,9 +118,10 @@ def spent(experiment: Experiment, edition: Edition) -> str:
     runs = [each for each in edition.evidence if each.name in names]
     training = sum(each.seconds / each.together for each in runs) / 3600
     attacks = sum(result.seconds for each in runs for result in attacks_made(each)) / 3600
-    devices = ", ".join(sorted({each.device for each in runs}))
-    elsewhere = sorted({each.attacked_on for each in runs} - {each.device for each in runs})
-    where = f", made on {', '.join(elsewhere)}" if elsewhere else ""
+    devices, attacking = (
+        " and ".join(sorted(each)) for each in ({run.device for run in runs}, {run.attacked_on for run in runs})
+    )
+    where = f", made on {attacking}" if attacking != devices else ""
     models = ", ".join(sorted({type(each.recipe.model).__name__ for each in runs}))
     images = ", ".join(sorted({f"{len(each.report.labels):,}" for each in runs}))
     seeds = ", ".join(str(seed) for seed in sorted({each.seed for each in runs}))

@@ -125,9 +125,11 @@ def beside_bounds(found: Found, bounds: Sequence[tuple[Cell, float]], *, reached
     return summed_up(told, missing, len(bounds))
 
 
-def as_printed(words: str, place: str, trial: str, columns: Sequence[str], short_of: float) -> Statement:
-    """That our numbers of a row are at most so many points short of those that the paper prints."""
-    numbers = printed_numbers(place, trial)
+def as_printed(
+    words: str, place: str, row: str, columns: Sequence[str], short_of: float, trial: str | None = None
+) -> Statement:
+    """That our numbers of a row, by this trial or by the one that it names, are at most so short of the paper's."""
+    numbers, trial = printed_numbers(place, row), trial or row
     return reaches(words, [(Cell(trial, column), numbers[column] - short_of) for column in columns])
 
 

@@ -73,6 +73,14 @@ def test_estimated_statistics_are_those_of_the_images():
     assert f[2].momentum == 0.1
 
 
+def test_statistics_are_estimated_without_dropout():
+    f = nn.Sequential(nn.Dropout(0.9), nn.BatchNorm2d(1)).train()
+    images = torch.rand(64, 1, 8, 8)
+    estimate_batchnorm(f, [images])
+    torch.testing.assert_close(f[1].running_var, images.var().view(1))
+    assert not any(module.training for module in f.modules())
+
+
 @pytest.mark.parametrize(
     ("batchnorm", "labeler"),
     [("copied", "current"), ("estimated", "current"), ("copied", "average"), ("own", "average")],
@@ -173,11 +181,24 @@ def test_remembered_solvers_answer_the_second_time_as_the_first(rng):
     batch = Batch(x, torch.arange(6), x[:0])
     f = network()
     objective(f, batch, rng)
-    assert [len(memory.answers) for memory in memories] == [1, 1]
+    kept = [list(getattr(memory, "answers", ()) or memory.opinions) for memory in memories]
+    assert list(map(len, kept)) == [1, 1, 1]
     for memory in memories:
         memory.asked = 0
+    with torch.no_grad():
+        f[1].weight.neg_()
     objective(f, batch, rng)
-    assert [len(memory.answers) for memory in memories] == [1, 1]
+    assert [list(getattr(memory, "answers", ()) or memory.opinions) for memory in memories] == kept
+
+
+def test_worse_weights_are_judged_by_the_same_labels_in_a_mixture_too():
+    srt = SRT(solver=FGSM(around=Linf(eps=0.1)))
+    alone, mixed = (
+        trainer(objective=objective, weight_perturbation=0.5) for objective in (srt, Mixture(objectives=(srt,)))
+    )
+    alone.run()
+    mixed.run()
+    assert torch.equal(alone.f[1].weight, mixed.f[1].weight)
 
 
 def test_weight_perturbation_minimizes_the_loss_at_worse_weights():

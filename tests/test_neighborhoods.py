@@ -1,10 +1,12 @@
 from itertools import product
 from math import inf, nan
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from reference import solvers as slow
+from unperturbed.evaluation import checked
 from unperturbed.neighborhoods import L1, L2, Affine, Blur, Box, Color, Composed, Linf, Neighborhood, Spatial
 
 WITH_RADIUS = {
@@ -398,3 +400,26 @@ def test_a_radius_must_be_finite_and_not_negative(name, kind, radius):
         kind(**{name.split(".")[1]: radius})
     with pytest.raises(ValueError, match="at least 0"):
         kind().scaled(-1)
+
+
+@every_neighborhood
+@pytest.mark.parametrize("side", [28, 96])
+def test_points_on_black_and_white_images_are_images_as_an_evaluation_checks_them(around, side, rng):
+    x = torch.ones(6, 3, side, side)
+    x[:, :, side // 4 : side // 2, side // 3 :] = 0
+    attack = SimpleNamespace(within=around, budget="")
+    for _ in range(5):
+        assert checked(attack, x, around.transform(x, around.sample(x, rng))).all()
+
+
+@pytest.mark.parametrize("eps", [1e-3, 1e-4, 1e-5])
+@pytest.mark.parametrize("ball", [Linf, L2, L1])
+def test_a_small_ball_contains_its_own_corners_and_nothing_far_outside(ball, eps, rng):
+    around = ball(eps=eps)
+    x = torch.rand(20, 3, 8, 8, generator=rng)
+    corner = around.project(x, eps * around.direction(torch.randn(x.shape, generator=rng)))
+    assert around.contains(x, x + corner).all()
+    inside = x.clamp(0.1, 0.9)
+    farther = 2 if ball is Linf else 100  # Rounding of all pixels adds up.
+    outside = farther * eps * around.direction(torch.randn(x.shape, generator=rng))
+    assert not around.contains(inside, inside + outside).any()

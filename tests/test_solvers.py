@@ -1,3 +1,4 @@
+import weakref
 from dataclasses import dataclass, replace
 from math import inf, nan
 
@@ -472,3 +473,24 @@ def test_a_solver_refuses_to_do_nothing(kind, name, value):
 def test_a_solver_refuses_a_word_that_it_does_not_know(kind, name, words):
     with pytest.raises(ValueError, match=rf"{kind.__name__}\.{name} must be {words}, got 'unifrom'"):
         kind(**{name: "unifrom"})
+
+
+def test_draws_for_images_that_fell_are_not_held():
+    x, alive, held = torch.full((30, 1, 4, 4), 0.5), weakref.WeakSet(), []
+
+    class Drawn(torch.Tensor):
+        """A draw that can be counted."""
+
+    class Counting(type(PIXELS)):
+        def sample(self, x, rng):
+            theta = super().sample(x, rng).as_subclass(Drawn)
+            alive.add(theta)
+            return theta
+
+    def loss(points, rows):
+        held.append(len(alive))
+        return torch.where(rows == 7, -1.0, 1.0)
+
+    WorstOfK(around=Counting(eps=0.1), k=60, enough=0.0, at_once=30)(loss, x, seeded())
+    assert len(held) == 3
+    assert max(held) <= 1

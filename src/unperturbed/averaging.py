@@ -69,15 +69,16 @@ def require_average(averaging: Average, *, labels: bool) -> None:
 
 @torch.no_grad()
 def estimate_batchnorm(f: nn.Module, batches: list[Tensor]) -> None:
-    """Replace the running statistics of every BatchNorm by their mean over these batches of images."""
-    norms = [module for module in f.modules() if isinstance(module, BATCHNORMS)]
+    """Replace the running statistics of every BatchNorm by their mean over these batches, f in evaluation mode."""
+    norms = [module for module in gathering(f).modules() if isinstance(module, BATCHNORMS)]
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.reset_running_stats()
         norm.momentum = None
-        norm.train()
-    for images in batches:
-        f(images)
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
-        norm.eval()
+    try:
+        for images in batches:
+            f(images)
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+        f.eval()

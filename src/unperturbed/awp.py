@@ -2,13 +2,13 @@
 
 from collections import abc
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Generator, Tensor, nn
 
 from .losses import Loss
-from .objectives import Objective, with_solvers
+from .objectives import SRT, Batch, Mixture, Objective, Terms, frozen, own_opinion, with_solvers
 from .solvers import Solver
 
 
@@ -27,15 +27,43 @@ class Remembered:
         return self.answers[self.asked - 1]
 
 
-def remembering(objective: Objective) -> tuple[Objective, list[Remembered]]:
-    """The same objective with solvers that remember, wherever in it they are."""
-    memories: list[Remembered] = []
+@dataclass(slots=True)
+class SameLabels:
+    """SRT whose C(x) is kept, so that perturbed weights are judged by the same labels."""
+
+    objective: SRT
+    opinions: list[Tensor] = field(default_factory=list[Tensor])
+    asked: int = 0
+
+    def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
+        if batch.opinion is None:
+            if self.asked == len(self.opinions):
+                with frozen(f):
+                    self.opinions.append(own_opinion(f, torch.cat([batch.x, batch.u])))
+            self.asked += 1
+            batch = batch._replace(opinion=self.opinions[self.asked - 1])
+        return self.objective(f, batch, rng)
+
+
+def remembering(objective: Objective) -> tuple[Objective, list[Remembered | SameLabels]]:
+    """The same objective with solvers that remember, and SRT that does, wherever in it they are."""
+    memories: list[Remembered | SameLabels] = []
 
     def remembered(solver: Solver) -> Solver:
-        memories.append(Remembered(solver))
-        return memories[-1]
+        memory = Remembered(solver)
+        memories.append(memory)
+        return memory
 
-    return with_solvers(objective, remembered), memories
+    def labeled(part: Objective) -> Objective:
+        if isinstance(part, Mixture):
+            return replace(part, objectives=tuple(labeled(one) for one in part.objectives))
+        if not isinstance(part, SRT):
+            return part
+        memory = SameLabels(part)
+        memories.append(memory)
+        return memory
+
+    return labeled(with_solvers(objective, remembered)), memories
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from .data import Data, ProportionalBatches, augment
 from .engine import Accelerated, Engine, Hastener, Recorded, fused, stateless
 from .images import Images
 from .inputs import as_float
-from .objectives import SRT, Batch, Objective, Terms, frozen, own_opinion
+from .objectives import Batch, Objective, Terms, own_opinion
 from .processes import Processes
 from .recipe import SGD
 from .reservoir import Ahead, Reservoir
@@ -239,10 +239,7 @@ class Step:
         return Terms(standard, robust)
 
     def gradient_at_worse_weights(self, objective: Objective, parts: list[Batch]) -> Terms:
-        """The same at the worst weights nearby, for the same C(x) and the same perturbed images."""
-        if isinstance(objective, SRT) and parts[0].opinion is None:
-            with frozen(self.fast):
-                parts = [part._replace(opinion=own_opinion(self.fast, torch.cat([part.x, part.u]))) for part in parts]
+        """The same at the worst weights nearby, for the same perturbed images, and in SRT for the same C(x)."""
         remembering_objective, memories = remembering(objective)
         self.gradient(remembering_objective, parts)
         for memory in memories:

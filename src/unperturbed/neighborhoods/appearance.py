@@ -41,7 +41,8 @@ class Blur:
         height, width = x.shape[-2:]
         variance = theta.square()
         x = x + spread(variance, height) @ x
-        return x + x @ spread(variance, width)
+        # Averages of pixels lie between them, but rounding carries some of them out of [0, 1].
+        return (x + x @ spread(variance, width)).clamp(0, 1)
 
     def project(self, x: Tensor, theta: Tensor) -> Tensor:
         return theta.abs().clamp_max(self.sigma)

@@ -51,7 +51,7 @@ class Linf:
         return replace(self, eps=fraction * self.eps)
 
     def contains(self, x: Tensor, perturbed: Tensor) -> Tensor:
-        return (self.distance(x, perturbed - x) <= 1 + TOLERANCE) & is_image(perturbed)
+        return at_most((perturbed - x).abs().flatten(1).amax(1), self.eps, 1) & is_image(perturbed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class L2:
         return replace(self, eps=fraction * self.eps)
 
     def contains(self, x: Tensor, perturbed: Tensor) -> Tensor:
-        return (self.distance(x, perturbed - x) <= 1 + TOLERANCE) & is_image(perturbed)
+        return at_most(norm(perturbed - x), self.eps, x[0].numel() ** 0.5) & is_image(perturbed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +153,7 @@ class L1:
         return replace(self, eps=fraction * self.eps)
 
     def contains(self, x: Tensor, perturbed: Tensor) -> Tensor:
-        return (self.distance(x, perturbed - x) <= 1 + TOLERANCE) & is_image(perturbed)
+        return at_most((perturbed - x).abs().flatten(1).sum(1), self.eps, x[0].numel()) & is_image(perturbed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +205,11 @@ class L0:
 
     def contains(self, x: Tensor, perturbed: Tensor) -> Tensor:
         return (self.distance(x, perturbed - x) <= 1) & is_image(perturbed)
+
+
+def at_most(size: Tensor, eps: float, roundings: float) -> Tensor:
+    """Whether sizes are at most eps, but for rounding: a pixel near 1 is stored to so much, whatever eps is."""
+    return size <= eps * (1 + TOLERANCE) + roundings * torch.finfo(size.dtype).eps
 
 
 def changed_pixels(theta: Tensor) -> Tensor:

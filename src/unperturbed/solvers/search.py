@@ -1,8 +1,8 @@
 """Solvers that try points and need no gradient: worst of k draws, and a grid."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, repeat
 
 import torch
 from torch import Generator, Tensor
@@ -10,6 +10,9 @@ from torch import Generator, Tensor
 from ..losses import Loss
 from ..neighborhoods import Box, Neighborhood, Spatial
 from .definition import greater, require_count
+
+Candidate = Callable[[Tensor], Tensor]
+"""a theta for each of these rows of x"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +32,12 @@ class WorstOfK:
         require_count("WorstOfK.at_once", self.at_once)
 
     def __call__(self, loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:
-        draws = (self.around.sample(x, rng) for _ in range(self.k))
-        return worst(loss, self.around, x, draws, enough=self.enough, at_once=self.at_once)
+        def draw(rows: Tensor) -> Tensor:
+            # All images are drawn for, so that what one gets does not depend on how others fare.
+            theta = self.around.sample(x, rng)
+            return theta if len(rows) == len(x) else theta[rows]
+
+        return worst(loss, self.around, x, repeat(draw, self.k), enough=self.enough, at_once=self.at_once)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +63,11 @@ class Grid:
     def __call__(self, loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:
         thetas = self.around.grid(x, self.points)
         far = self.around.distance(x, thetas).argsort(descending=True, stable=True)
-        points = (theta.expand(len(x), -1) for theta in thetas[far])
-        return worst(loss, self.around, x, points, enough=self.enough, at_once=self.at_once)
+
+        def point(theta: Tensor) -> Candidate:
+            return lambda rows: theta.expand(len(rows), -1)
+
+        return worst(loss, self.around, x, map(point, thetas[far]), enough=self.enough, at_once=self.at_once)
 
 
 @torch.no_grad()
@@ -65,12 +75,12 @@ def worst(
     loss: Loss,
     around: Neighborhood,
     x: Tensor,
-    candidates: Iterable[Tensor],
+    candidates: Iterable[Candidate],
     *,
     enough: float | None,
     at_once: int,
 ) -> Tensor:
-    """The point of greatest loss among x and the candidates, each of which is a theta for every image.
+    """The point of greatest loss among x and the candidates.
 
     Several candidates are folded into one query, and images whose loss exceeds `enough` drop out; where none can, x
     itself goes along with the first candidates.
@@ -78,7 +88,7 @@ def worst(
     rows, remaining = torch.arange(len(x), device=x.device), iter(candidates)
     best, room = around.identity(x).clone(), at_once // max(1, len(x))
     along = islice(remaining, max(0, room - 1)) if enough is None else ()
-    thetas, values = losses_of(loss, around, x, rows, [best, *along], itself=True)
+    thetas, values = losses_of(loss, around, x, rows, [lambda _: best, *along], itself=True)
     untouched, best_loss = values[0], values[0].clone()
     while True:
         value, which = values.max(0)
@@ -94,10 +104,10 @@ def worst(
 
 
 def losses_of(
-    loss: Loss, around: Neighborhood, x: Tensor, rows: Tensor, fold: list[Tensor], *, itself: bool = False
+    loss: Loss, around: Neighborhood, x: Tensor, rows: Tensor, fold: list[Candidate], *, itself: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Candidates for these rows of x and their losses, shape (candidates, rows); the first one may be x itself."""
-    thetas = torch.stack(fold)[:, rows]
+    thetas = torch.stack([candidate(rows) for candidate in fold])
     points = x[rows]
     if moving := len(fold) - itself:
         warped = around.transform(x[rows.repeat(moving)], thetas[-moving:].flatten(0, 1))

@@ -19,7 +19,7 @@ from unperturbed.trust.binarization import last_linear
 from unperturbed.trust.check import noticeable
 from unperturbed.trust.examination import affordable
 from unperturbed.trust.outputs import count_calls
-from unperturbed.trust.square import Square
+from unperturbed.trust.searching import Squares
 from unperturbed.trust.subject import Memory, Queries, Speed, Subject, spread
 
 BALL = Linf(eps=0.15)
@@ -313,11 +313,11 @@ def test_random_search_with_squares_stays_in_the_ball_and_fools_without_gradient
     x, y = DIGITS.test_images[:40] / 255, DIGITS.test_labels[:40]
     with frozen(f):
         loss = Against(margin, f, y)
-        found = Square(around=ball, queries=200)(loss, x, rng)
-        again = Square(around=ball, queries=200)(loss, x, torch.Generator().manual_seed(0))
+        found = Squares(within=ball)(f, x, y, rng)
+        again = Squares(within=ball)(f, x, y, torch.Generator().manual_seed(0))
         assert ball.contains(x, found).all()
         assert torch.equal(found, again)
-        drawn = up.WorstOfK(around=ball, k=200)(loss, x, rng)
+        drawn = up.WorstOfK(around=ball, k=1000)(loss, x, rng)
         assert (loss(found) > 0).sum() > (loss(drawn) > 0).sum() + 3
 
 

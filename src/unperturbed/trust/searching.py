@@ -2,14 +2,15 @@
 
 from dataclasses import dataclass
 
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor, nn, no_grad
 
 from ..attacks import Attack, Searched, grid, random
-from ..losses import margin
+from ..attacks.rounds import carried_out
+from ..attacks.square import Square
 from ..neighborhoods import Neighborhood
+from ..objectives import frozen
 from .check import Check, Outcome, judged, noticeable, percent
-from .square import Square
-from .subject import STEPS, Queries, Subject, gradient_ascent
+from .subject import STEPS, Ball, Queries, Subject, gradient_ascent
 
 DRAWS = 1_000
 """random points for each image"""
@@ -40,6 +41,21 @@ class Transferred:
         return self.attack(self.source, x, y, rng)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Squares:
+    """Square by itself, with fewer queries than AutoAttack's."""
+
+    within: Ball
+
+    @property
+    def budget(self) -> str:
+        return f"{self.within}, {QUERIES:,} queries"
+
+    def __call__(self, f: nn.Module, x: Tensor, y: Tensor, rng: Generator, /) -> Tensor:
+        with no_grad(), frozen(f):
+            return carried_out(f, Square(around=self.within, steps=QUERIES), x, y, y, rng)[0]
+
+
 def transfer(subject: Subject, rows: Tensor) -> Outcome:
     """Points made on a sibling."""
     if subject.sibling is None:
@@ -59,9 +75,7 @@ def noise(subject: Subject, rows: Tensor) -> Outcome:
 
 def black_box(subject: Subject, rows: Tensor) -> Outcome:
     """Points found by random search with squares."""
-    solver = Square(around=subject.around, queries=QUERIES)
-    attack = Searched(solver=solver, loss=margin, within=subject.around, budget=f"{QUERIES} queries")
-    broken, left = beyond_gradients(subject, rows, attack, "Square")
+    broken, left = beyond_gradients(subject, rows, Squares(within=subject.around), "Square")
     figure = f"random search with {QUERIES:,} queries breaks {broken} of {len(rows)} images{left}"
     return judged(noticeable(broken, len(rows), BLACK_BOX), figure)
 

@@ -738,3 +738,62 @@ def test_attacks_that_stop_at_the_boundary_are_not_searched_in_bfloat16():
         assert defender.precision_for(attack, "bfloat16", gpu) == "bfloat16"
     for attack in (pgd(), grid(), flip):
         assert defender.precision_for(attack, "auto", gpu) == "auto"
+
+
+class Nameless:
+    """An attack of a stranger, without a word on its settings."""
+
+    def __init__(self, move):
+        self.move = move
+
+    def __call__(self, f, x, y, rng, /):
+        return x + self.move * (1 - 2 * x)
+
+
+@pytest.mark.parametrize("kind", ["object", "lambda"])
+def test_what_an_attack_found_is_not_reused_where_another_may_have_the_same_words(kind, images, labels):
+    def attack(move):
+        return Nameless(move) if kind == "object" else lambda f, x, y, rng: x + move * (1 - 2 * x)
+
+    first = evaluate(Threshold(), images, labels, {"own": attack(0.0)})
+    second = evaluate(Threshold(), images, labels, {"own": attack(1.0)}, previous=loads(first.dumps()))
+    assert second.accuracy("own") != first.accuracy("own")
+    assert len(second.attacks) == 1
+
+
+class Scaled(Threshold):
+    """The same predictions by other logits."""
+
+    def forward(self, x):
+        return 1e-3 * super().forward(x)
+
+
+def test_what_an_attack_found_on_another_model_with_the_same_weights_is_not_reused(images, labels):
+    class Counted:
+        calls = 0
+
+        def __repr__(self):
+            return "Counted()"
+
+        def __call__(self, f, x, y, rng, /):
+            Counted.calls += 1
+            return x
+
+    first = evaluate(Threshold(), images, labels, {"own": Counted()})
+    evaluate(Threshold(), images, labels, {"own": Counted()}, previous=first)
+    assert Counted.calls == 1
+    evaluate(Scaled(), images, labels, {"own": Counted()}, previous=first)
+    assert Counted.calls == 2
+
+
+def test_bytes_are_made_fractions_batch_by_batch(monkeypatch, images, labels):
+    sizes, whole = [], evaluation.as_float
+
+    def seen(part):
+        sizes.append(len(part))
+        return whole(part)
+
+    for room in ("unperturbed.evaluation", "unperturbed.inputs"):
+        monkeypatch.setattr(f"{room}.as_float", seen)
+    evaluate(Threshold(), (255 * images).byte(), labels, {"idle": idle}, batch=5)
+    assert max(sizes) == 5

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from .attacks import Attack, Bounded, MinimumNorm
 from .defender import Defender, defended, precision_for
 from .engine import Engine, Precision, layout_kept
-from .inputs import as_float, check_images, check_labels, check_model, output_classes, require
+from .inputs import as_float, check_labels, check_model, check_pixels, output_classes, require
 from .objectives import frozen
 from .processes import own_device, present
 from .report import AttackResult, Report
@@ -68,7 +68,7 @@ def evaluate(
     require_count("batch", batch)
     check_model(f)
     f.to(where)
-    check_images(as_float(images))
+    check_pixels(images)
     classes = output_classes(f, as_float(images[:2]).to(where))
     check_labels(labels, len(images), classes)
     defenders: dict[Precision, Defender] = {}
@@ -82,7 +82,7 @@ def evaluate(
             recipe=recipe,
             subject=fingerprint(f, images, labels, seed, batch),
         )
-        if previous is not None and previous.subject == report.subject:
+        if previous is not None and previous.subject == report.subject and previous.clean.equal(report.clean):
             report = replace(report, attacks=previous.attacks)
         for name, attack in attacks.items():
             wanted = precision_for(attack, precision, where)
@@ -90,7 +90,8 @@ def evaluate(
                 beside = next(iter(defenders.values()), None)
                 defenders[wanted] = defended(f, wanted, as_float(images[:2]).to(where), batch, beside=beside)
             key = (name, settings_of(attack), defenders[wanted].engine.precision)
-            if any((done.name, done.settings, done.precision) == key for done in report.attacks):
+            known = tells_itself_apart(attack)
+            if known and any((done.name, done.settings, done.precision) == key for done in report.attacks):
                 if unfinished is not None and present().first:  # A process may have ended right after it was done.
                     unfinished.forget((report.subject, *key))
                 continue
@@ -103,7 +104,7 @@ def evaluate(
                 batch=batch,
                 seed=seed,
                 watcher=watcher,
-                kept=Kept(unfinished, (report.subject, *key)),
+                kept=Kept(unfinished if known else None, (report.subject, *key)),
             )
             others = tuple(done for done in report.attacks if done.name != name)
             report = replace(report, attacks=(*others, result))
@@ -119,19 +120,27 @@ def at_once(numbers: int) -> int:
     return min(MOST_AT_ONCE, max(FEWEST_AT_ONCE, NUMBERS_AT_ONCE // max(1, numbers)))
 
 
-def settings_of(attack: Attack) -> str:
-    """An attack in words that are the same in every process: addresses of functions in memory are not."""
+def settings_of(attack: object) -> str:
+    """An attack, or a model, in words that are the same in every process: addresses in memory are not."""
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(attack))
 
 
+def tells_itself_apart(attack: Attack) -> bool:
+    """Whether other settings would be other words: objects without a repr and lambdas all have the same."""
+    return not re.search(r" object at 0x|<lambda>|<locals>", repr(attack))
+
+
 def fingerprint(f: nn.Module, images: Tensor, labels: Tensor, seed: int, batch: int) -> str:
-    """What an attack's answer depends on besides its settings: weights, images, labels, seed and batch, as a hash."""
-    digest = hashlib.sha256(repr((seed, batch)).encode())
+    """What an attack's answer depends on besides its settings, as a hash.
+
+    That is the model in words and by its weights, the images, the labels, the seed and the batch.
+    """
+    digest = hashlib.sha256(repr((seed, batch, settings_of(f))).encode())
     stored = f.state_dict()
     unstored = [buffer for name, buffer in f.named_buffers() if name not in stored]
     for value in (*stored.values(), *unstored, images, labels):
         if isinstance(value, Tensor):
-            digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+            digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
         else:
             digest.update(repr(value).encode())
     return digest.hexdigest()

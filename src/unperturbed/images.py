@@ -8,7 +8,7 @@ from torch import Generator, Tensor, nn
 
 from .data import Data, split
 from .datasets import Dataset
-from .inputs import as_float, check_images, check_labels, output_classes, require
+from .inputs import as_float, check_labels, check_pixels, output_classes, require
 from .reservoir import Reservoir, image_files
 
 
@@ -55,13 +55,13 @@ class Images:
         """At most so many of all images to train on."""
         device, labeled, unlabeled = self.labeled.device, self.labeled, self.unlabeled
         size = len(labeled) + len(unlabeled)
-        if isinstance(unlabeled, Tensor):
-            return torch.cat([labeled, unlabeled])[some_rows(size, count, rng).to(device)]
-        rows = some_rows(size, count, rng, sparing=True)
+        rows = some_rows(size, count, rng, sparing=isinstance(unlabeled, Reservoir))
         here = rows < len(labeled)
-        images = torch.empty((len(rows), *labeled.shape[1:]), dtype=labeled.dtype)
-        images[here], images[~here] = labeled.cpu()[rows[here]], unlabeled[rows[~here] - len(labeled)]
-        return images.to(device)
+        mine, its = rows[here].to(device), rows[~here] - len(labeled)
+        others = unlabeled[its.to(device)] if isinstance(unlabeled, Tensor) else unlabeled[its].to(device)
+        images = torch.empty((len(rows), *labeled.shape[1:]), dtype=labeled.dtype, device=device)
+        images[here.to(device)], images[~here.to(device)] = labeled[mine], others
+        return images
 
     def check(self, f: nn.Module, crop: int = 0) -> None:
         """Refuse images, labels, a model or a crop that training cannot use, each in a sentence."""
@@ -73,8 +73,7 @@ class Images:
             raise ValueError(f"unlabeled images are {given} and labeled ones {expected}: bring them to one form")
         for images, what in ((labeled, "labeled images"), (unlabeled, "unlabeled images")):
             if isinstance(images, Tensor):
-                # Bytes lie in [0, 1] in any case, and as floats they would take four times as much memory.
-                check_images(as_float(images[:1] if images.dtype == torch.uint8 else images), what)
+                check_pixels(images, what)
         height, width = labeled.shape[-2:]
         if crop and crop >= min(height, width):
             raise ValueError(

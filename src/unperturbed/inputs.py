@@ -36,6 +36,11 @@ def check_images(images: Tensor, what: str = "images") -> None:
         )
 
 
+def check_pixels(images: Tensor, what: str = "images") -> None:
+    """Refuse anything but bytes, or fractions in [0, 1]; as floats bytes would take four times as much memory."""
+    check_images(as_float(images[:1] if images.dtype == torch.uint8 else images), what)
+
+
 def check_labels(labels: Tensor, count: int, classes: int, what: str = "labels") -> None:
     """Refuse anything but one class number in [0, classes) for each of `count` images."""
     require_tensor(labels, what)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from six_by_six import network, predicted, seeded
-from unperturbed.attacks import DDN, Attack, AutoAttack, Bounded, CarliniWagnerL2, MinimumNorm, Pointwise
+from unperturbed.attacks import DDN, Attack, AutoAttack, Bounded, CarliniWagnerL2, MinimumNorm, Pointwise, jsma
 from unperturbed.attacks.pointwise import peppered, taken_back
 from unperturbed.evaluation import evaluate
 from unperturbed.objectives import frozen
@@ -226,3 +226,19 @@ def test_settings_that_make_no_sense_are_refused_in_one_sentence(kind, wrong, se
     with pytest.raises(ValueError) as error:
         kind(**wrong)
     assert str(error.value) == sentence
+
+
+def test_jsma_walks_from_about_as_many_points_at_a_time_as_it_has_images(rng, monkeypatch):
+    x, walks, choose = torch.rand(12, 1, 4, 4, generator=rng), [], jsma.most_salient_pair
+
+    def counted(up, down):
+        walks.append(len(up))
+        return choose(up, down)
+
+    monkeypatch.setattr(jsma, "most_salient_pair", counted)
+    f = nn.Sequential(nn.Flatten(), nn.Linear(16, 6)).eval()
+    y = f(x).argmax(1)
+    found = jsma.JSMA(pixels=4)(f, x, y, rng)
+    assert 5 <= max(walks) <= 12
+    alone = torch.cat([jsma.JSMA(pixels=4)(f, x[[row]], y[[row]], rng) for row in range(12)])
+    assert torch.equal(found, alone)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from unperturbed import defender, evaluation
-from unperturbed.attacks import DDN, JSMA, AutoAttack, compound, fgsm, grid, pgd, random
+from unperturbed.attacks import DDN, JSMA, AutoAttack, compound, cw_linf, fgsm, grid, mi_fgsm, pgd, random
 from unperturbed.engine import Engine
 from unperturbed.neighborhoods import L2, Linf, Neighborhood, Spatial
 from unperturbed.report import loads
@@ -797,3 +797,17 @@ def test_bytes_are_made_fractions_batch_by_batch(monkeypatch, images, labels):
         monkeypatch.setattr(f"{room}.as_float", seen)
     evaluate(Threshold(), (255 * images).byte(), labels, {"idle": idle}, batch=5)
     assert max(sizes) == 5
+
+
+@pytest.mark.parametrize("attacks", [pgd(), [pgd()], {"pgd": "pgd"}], ids=["attack", "list", "words"])
+def test_attacks_that_are_no_dict_of_attacks_are_refused(attacks, images, labels):
+    with pytest.raises(
+        ValueError, match=r"attacks must be a dict of attacks by name, \{'pgd': attacks.pgd\(\)\}, got"
+    ):
+        evaluate(Threshold(), images, labels, attacks)
+
+
+@pytest.mark.parametrize("make", [fgsm, pgd, mi_fgsm, cw_linf])
+def test_a_radius_of_nothing_changes_nothing(make, images, labels):
+    report = evaluate(Threshold(), images, labels, {"attack": make(eps=0.0)})
+    assert report.accuracy("attack") == report.accuracy()

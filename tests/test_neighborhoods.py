@@ -423,3 +423,13 @@ def test_a_small_ball_contains_its_own_corners_and_nothing_far_outside(ball, eps
     farther = 2 if ball is Linf else 100  # Rounding of all pixels adds up.
     outside = farther * eps * around.direction(torch.randn(x.shape, generator=rng))
     assert not around.contains(inside, inside + outside).any()
+
+
+def test_a_radius_that_is_no_fraction_of_the_pixel_scale_is_refused():
+    with pytest.raises(
+        ValueError, match=r"Linf.eps must be at most 1, the scale of pixels, got 8: write 8 of 255 as"
+    ):
+        Linf(eps=8)
+    with pytest.raises(ValueError, match=r"Linf.eps must be a finite number of at least 0, got '8/255'"):
+        Linf(eps="8/255")
+    assert Linf(eps=0.3).scaled(5) == Linf(eps=1.0)

@@ -62,6 +62,8 @@ def evaluate(
     attack that was interrupted.
     """
     where = pick_device(own_device(device))
+    if not isinstance(attacks, Mapping) or not all(map(callable, attacks.values())):
+        raise ValueError(f"attacks must be a dict of attacks by name, {{'pgd': attacks.pgd()}}, got {attacks!r}")
     if len(images) == 0:
         raise ValueError("no image was given, expected at least one to evaluate on")
     batch = (at_once(images[0].numel()) if where.type == "cuda" else BATCH) if batch is None else batch

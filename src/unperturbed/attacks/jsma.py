@@ -76,26 +76,29 @@ class JSMA:
         with frozen(f):
             with torch.no_grad():
                 classes = f(x[:1]).shape[1]
-            walks = self.departing(x, y, classes, rng)
-            for _ in range(self.pixels // 2 + 1):
-                if len(walks.owner) == 0:
-                    break
-                predicted, rise, fall = slopes(f, walks, at_once=len(x))
-                fooled = predicted != y[walks.owner]
-                sizes = changed_pixels(walks.point - x[walks.owner])
-                keep_smallest(found, found_size, walks, sizes, fooled)
-                going = ~fooled & (sizes < found_size[walks.owner])
-                walks = self.advanced(walks.where(going), rise[going], fall[going])
+            targets = self.targets(y, classes, rng)
+            # About as many walks at a time as there are images, however many classes there are.
+            for rows in torch.arange(len(x), device=x.device).split(max(1, len(x) // targets.shape[1])):
+                owner = rows.repeat_interleave(targets.shape[1])
+                walks = Walks(owner, targets[rows].flatten(), x[owner])
+                for _ in range(self.pixels // 2 + 1):
+                    if len(walks.owner) == 0:
+                        break
+                    predicted, rise, fall = slopes(f, walks, at_once=len(x))
+                    fooled = predicted != y[walks.owner]
+                    sizes = changed_pixels(walks.point - x[walks.owner])
+                    keep_smallest(found, found_size, walks, sizes, fooled)
+                    going = ~fooled & (sizes < found_size[walks.owner])
+                    walks = self.advanced(walks.where(going), rise[going], fall[going])
         return found
 
-    def departing(self, x: Tensor, y: Tensor, classes: int, rng: Generator) -> Walks:
-        """A walk from every image to each of its targets."""
+    def targets(self, y: Tensor, classes: int, rng: Generator) -> Tensor:
+        """The classes that walks lead to, shape (images, walks of each)."""
         if self.target == "random":
-            ahead = torch.randint(1, classes, (len(x), 1), generator=rng, device=x.device)
+            ahead = torch.randint(1, classes, (len(y), 1), generator=rng, device=y.device)
         else:
-            ahead = torch.arange(1, classes if self.target == "all" else 2, device=x.device).expand(len(x), -1)
-        owner = torch.arange(len(x), device=x.device).repeat_interleave(ahead.shape[1])
-        return Walks(owner, ((y.unsqueeze(1) + ahead) % classes).flatten(), x[owner])
+            ahead = torch.arange(1, classes if self.target == "all" else 2, device=y.device).expand(len(y), -1)
+        return (y.unsqueeze(1) + ahead) % classes
 
     def advanced(self, walks: Walks, rise: Tensor, fall: Tensor) -> Walks:
         """Every walk one step on; those end that have no pair left to move."""

@@ -77,7 +77,7 @@ def pgd(
 ) -> Searched:
     """Projected gradient ascent from a uniform start, its best iterate; by default steps of 2.5 eps / steps."""
     ball = norm(eps=eps)
-    size = 2.5 * eps / max(1, steps) if step_size is None else step_size
+    size = 2.5 * (eps or 1.0) / max(1, steps) if step_size is None else step_size
     once = PGD(around=ball, steps=steps, step_size=size, start="uniform", keep="best")
     solver = once if restarts == 1 else Strongest(solvers=(once,) * restarts)
     times = "" if restarts == 1 else f", {restarts} restarts"
@@ -87,7 +87,7 @@ def pgd(
 def mi_fgsm(*, eps: float = 8 / 255, steps: int = 20, step_size: float | None = None) -> Searched:
     """The momentum iterative fast gradient sign method from x; by default steps of eps / steps."""
     ball = Linf(eps=eps)
-    size = eps / max(1, steps) if step_size is None else step_size
+    size = (eps or 1.0) / max(1, steps) if step_size is None else step_size
     solver = MomentumPGD(around=ball, steps=steps, step_size=size)
     return Searched(solver=solver, loss=cross_entropy, within=ball, budget=f"{ball}, {steps} steps of {size:.3g}")
 

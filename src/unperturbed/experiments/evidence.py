@@ -79,8 +79,8 @@ class Evidence:
             found = self.surfaces.get(cell.column)
             return None if found is None or of_other else torch.tensor(found, dtype=torch.float64)
         report = self.other if of_other else self.report
-        if cell.fraction != 1 and not of_other:
-            report = self.sweep.reports.get(cell.fraction) if self.sweep is not None else None
+        if cell.fraction != 1:
+            report = self.sweep.reports.get(cell.fraction) if self.sweep is not None and not of_other else None
         if report is None:
             return None
         if cell.column == CLEAN:

@@ -1,6 +1,7 @@
 """What a neighborhood is, Definition 1, and what all of them share."""
 
 from math import isfinite
+from numbers import Real
 from typing import Protocol, Self, runtime_checkable
 
 import torch
@@ -128,5 +129,5 @@ def relative(size: Tensor, radius: float) -> Tensor:
 
 def require_radius(name: str, value: float) -> None:
     """Refuse a radius that is negative or not a number."""
-    if not (isfinite(value) and value >= 0):
-        raise ValueError(f"{name} must be a finite number of at least 0, got {value}")
+    if not (isinstance(value, Real) and isfinite(value) and value >= 0):
+        raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")

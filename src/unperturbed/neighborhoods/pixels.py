@@ -25,6 +25,10 @@ class Linf:
 
     def __post_init__(self) -> None:
         require_radius("Linf.eps", self.eps)
+        if self.eps > 1:
+            raise ValueError(
+                f"Linf.eps must be at most 1, the scale of pixels, got {self.eps}: write 8 of 255 as 8/255"
+            )
 
     def __str__(self) -> str:
         return f"Linf {self.eps:.4g}"
@@ -48,7 +52,7 @@ class Linf:
         return gradient.sign()
 
     def scaled(self, fraction: float) -> Self:
-        return replace(self, eps=fraction * self.eps)
+        return replace(self, eps=min(1.0, fraction * self.eps))
 
     def contains(self, x: Tensor, perturbed: Tensor) -> Tensor:
         return at_most((perturbed - x).abs().flatten(1).amax(1), self.eps, 1) & is_image(perturbed)

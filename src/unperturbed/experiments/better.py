@@ -104,7 +104,6 @@ def experiment() -> Experiment:
                     )
                     for comparison in over(best[f"{name}-plusplus"], name, columns)
                 ],
-                printed=False,
             ),
             *(
                 reaches(

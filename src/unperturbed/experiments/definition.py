@@ -137,8 +137,6 @@ class Statement:
 
     words: str
     check: Callable[[Found], Finding]
-    printed: bool = True
-    """whether the paper prints the numbers that decide it"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,7 +77,6 @@ def experiments() -> Iterator[Experiment]:
                     for peak in PEAKS
                     for comparison in growing([Cell(trial.name, attack) for trial in varied(scenario, attack, peak)])
                 ],
-                printed=False,
             )
             for scenario, attack, words in (("spatial", "gridadv", "spatial"), ("pixel", "pgd", "pixel-wise"))
         ),

@@ -70,13 +70,11 @@ def statements(data: str) -> tuple[Statement, ...]:
             for single in ("pgd", "gridadv")
             for both in ("pgd+", "gridadv+")
         ],
-        printed=False,
         while_above=NOTHING_LEFT,
     )
     better = above(
         f"SRT+ is above AT+, AT (average) and AT (max) under PGD+ and GridAdv+ on {title}",
         [comparison for other in others for comparison in over(srt, other, ("pgd+", "gridadv+"))],
-        printed=False,
     )
     single = above(
         f"against compound attacks SRT+ and AT+ are above the defenses against one perturbation on {title}",
@@ -90,7 +88,6 @@ def statements(data: str) -> tuple[Statement, ...]:
             )
             for comparison in over(f"{data}-{both}", f"{data}-{one}", ("pgd+", "gridadv+"))
         ],
-        printed=False,
     )
     if data == "cifar10":
         limited = falls_under(
@@ -108,6 +105,5 @@ def statements(data: str) -> tuple[Statement, ...]:
             Comparison(Cell(srt, "pgd+"), Cell(f"{data}-compound-at", "pgd+"), 7.0),
             Comparison(Cell(srt, "gridadv+"), Cell(f"{data}-compound-at", "gridadv+"), 10.0),
         ],
-        printed=False,
     )
     return stronger, better, single, by_so_much

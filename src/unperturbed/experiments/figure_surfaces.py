@@ -39,5 +39,4 @@ def statement(data: str, scenario: str) -> Statement:
             Comparison(Cell(srt, f"surface.{scenario}"), Cell(standard, f"surface.{scenario}")),
             Comparison(Cell(standard, f"peak.{scenario}"), Cell(srt, f"peak.{scenario}")),
         ],
-        printed=False,
     )

@@ -80,12 +80,9 @@ def statements(data: str, scenario: str) -> tuple[Statement, ...]:
     exceeds = (data, scenario) == ("mnist", "spatial")
     against = "exceeds" if exceeds else f"is within {SIMILAR:g} points of"
     return (
-        above(
-            f"adversarial accuracy rises with the number of unlabeled images {where}", growing(cells), printed=False
-        ),
+        above(f"adversarial accuracy rises with the number of unlabeled images {where}", growing(cells)),
         above(
             f"with all unlabeled images SRT {against} supervised training on all labels {where}",
             [Comparison(cells[-1], rival, 0.0 if exceeds else -SIMILAR)],
-            printed=False,
         ),
     )

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ..models import WideResNet
-from ..recipes.published import printed
 from .definition import Cell, Difference, Figure
 from .evidence import Evidence
 from .scales import Network, Scale
@@ -61,28 +60,6 @@ class Measured:
         if len(devices) != 1:
             return None
         return sum(each.seconds for each in alone) / len(alone) / 60, devices.pop()
-
-
-@dataclass(frozen=True, slots=True)
-class Printed:
-    """What the paper prints, in one of its tables."""
-
-    place: str
-
-    def figure(self, cell: Cell, /) -> Figure | None:
-        """The number of the paper."""
-        number = printed(self.place, cell.trial).get(cell.column) if cell.fraction == 1 else None
-        return None if number is None else Figure(number)
-
-    def difference(self, cell: Cell, other: Cell, /) -> Difference | None:
-        """The difference of both numbers, to the last digit of which the paper stands."""
-        first, second = self.figure(cell), self.figure(other)
-        return None if first is None or second is None else Difference(first.mean - second.mean, 0.0)
-
-    def minutes(self, trial: str, /) -> tuple[float, str] | None:
-        """The minutes that the paper prints."""
-        number = printed(self.place, trial).get("minutes")
-        return None if number is None else (number, "GTX 1080")
 
 
 def standard_error(values: Sequence[float]) -> float | None:

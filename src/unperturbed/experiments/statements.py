@@ -27,19 +27,17 @@ class Comparison(NamedTuple):
     by: float = 0.0
 
 
-def above(
-    words: str, comparisons: Sequence[Comparison], *, printed: bool = True, while_above: float | None = None
-) -> Statement:
+def above(words: str, comparisons: Sequence[Comparison], *, while_above: float | None = None) -> Statement:
     """That all of these comparisons hold; those whose higher cell has fallen to `while_above` count not."""
 
     def check(found: Found) -> Finding:
         told, missing, worth = compared(found, comparisons, while_above)
         return summed_up(told, missing, worth)
 
-    return Statement(words=words, check=check, printed=printed)
+    return Statement(words=words, check=check)
 
 
-def mostly_above(words: str, comparisons: Sequence[Comparison], *, printed: bool = True) -> Statement:
+def mostly_above(words: str, comparisons: Sequence[Comparison]) -> Statement:
     """That more than half of these comparisons hold."""
 
     def check(found: Found) -> Finding:
@@ -50,7 +48,7 @@ def mostly_above(words: str, comparisons: Sequence[Comparison], *, printed: bool
             return finding._replace(verdict="pass")
         return finding._replace(verdict="fail" if 2 * verdicts.count("fail") >= claims else "undecided")
 
-    return Statement(words=words, check=check, printed=printed)
+    return Statement(words=words, check=check)
 
 
 Told = tuple[Verdict, float, str]
@@ -100,14 +98,14 @@ def among_the_best(
     return Statement(words=words, check=check)
 
 
-def reaches(words: str, goals: Sequence[tuple[Cell, float]], *, printed: bool = False) -> Statement:
+def reaches(words: str, goals: Sequence[tuple[Cell, float]]) -> Statement:
     """That each of these cells reaches its goal, in percent; by the mean over seeds alone."""
-    return Statement(words=words, check=lambda found: beside_bounds(found, goals, reached=True), printed=printed)
+    return Statement(words=words, check=lambda found: beside_bounds(found, goals, reached=True))
 
 
 def falls_under(words: str, limits: Sequence[tuple[Cell, float]]) -> Statement:
     """That each of these cells lies under its limit, in percent; by the mean over seeds alone."""
-    return Statement(words=words, check=lambda found: beside_bounds(found, limits, reached=False), printed=False)
+    return Statement(words=words, check=lambda found: beside_bounds(found, limits, reached=False))
 
 
 def beside_bounds(found: Found, bounds: Sequence[tuple[Cell, float]], *, reached: bool) -> Finding:
@@ -166,7 +164,7 @@ def nearer_to_print(words: str, readings: tuple[str, str], row: str, place: str,
         figures = f"{readings[0]} is {first:.2f} points from {place} on average, {readings[1]} {second:.2f}"
         return Finding("pass" if first <= second else "fail", figures)
 
-    return Statement(words=words, check=check, printed=False)
+    return Statement(words=words, check=check)
 
 
 def decided(difference: Difference, by: float) -> Verdict:

@@ -37,7 +37,6 @@ def experiment() -> Experiment:
                 words="a step has O(N) passes in standard training, O(N I_i) in Worst-of-k, KLR, AT and TRADES, and "
                 "O((N + M) I_i) in UAT, RST and SRT",
                 check=check,
-                printed=False,
             ),
         ),
     )

@@ -237,15 +237,15 @@ def difference(file: Path, recipe: Recipe) -> str:
     key = next((key for key in [*new, *old] if old.get(key) != new.get(key)), None)
     if key == "data.sha256":
         return (
-            f"on other images or labels (their SHA-256 is {shortened(old.get(key))} there and "
-            f"{shortened(new[key])} here): restore the data of {recipe.data.sources}, or name another --out"
+            f"on other images or labels (their SHA-256 is {beginning(old.get(key))} there and "
+            f"{beginning(new[key])} here): restore the data of {recipe.data.sources}, or name another --out"
         )
     if key is None:
         return another.format("written in another way")
     return another.format(f"{key} is {old.get(key)} there and {new.get(key)} here")
 
 
-def shortened(checksum: object) -> str:
+def beginning(checksum: object) -> str:
     """The beginning of a checksum, which tells it from others."""
     return f"{str(checksum)[:12]}…" if checksum else "not known"
 

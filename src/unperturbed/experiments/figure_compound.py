@@ -1,6 +1,7 @@
 """Figures 1 and 7: compound attacks and defenses over perturbation fractions, on both data sets."""
 
 from ..recipes import named
+from ..recipes.words import DATA_SETS
 from .definition import CLEAN, Cell, Experiment, Statement, Table, Trial
 from .statements import Comparison, above, falls_under, over
 
@@ -12,7 +13,6 @@ NOTHING_LEFT = 1.0
 """percent under an attack at which no stronger one can show that it is"""
 SOON, NEARLY_NOTHING = 0.5, 5.0
 """the fraction by which spatial defenses on CIFAR-10 have fallen under PGD, and the percent they have fallen to"""
-TITLES = {"cifar10": "CIFAR-10", "mnist": "MNIST"}
 LABELS = {
     "pixel-at": "AT, pixel-wise",
     "pixel-srt": "SRT, pixel-wise",
@@ -32,9 +32,9 @@ def experiment() -> Experiment:
                 rows=trials(data),
                 columns=((CLEAN, 1.0), *((attack, fraction) for attack in ATTACKS for fraction in FRACTIONS)),
             )
-            for data, title in TITLES.items()
+            for data, title in DATA_SETS.items()
         ),
-        statements=tuple(statement for data in TITLES for statement in statements(data)),
+        statements=tuple(statement for data in DATA_SETS for statement in statements(data)),
         remarks=(
             "the paper does not state the network of the compound defenses: on CIFAR-10 ours is that of the spatial "
             "experiments, with the schedule of the pixel-wise ones",
@@ -58,7 +58,7 @@ def trials(data: str) -> tuple[Trial, ...]:
 
 def statements(data: str) -> tuple[Statement, ...]:
     """What the text says of them."""
-    title = TITLES[data]
+    title = DATA_SETS[data]
     every = [f"{data}-{method}" for method in (*DEFENSES, *COMPOUND)]
     srt, others = f"{data}-compound-srt", [f"{data}-{method}" for method in COMPOUND if method != "compound-srt"]
     stronger = above(

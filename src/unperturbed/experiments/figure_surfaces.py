@@ -1,10 +1,10 @@
 """Figures 3 to 6: decision and loss surfaces of standard training and of SRT around test images."""
 
 from ..recipes import named
+from ..recipes.words import DATA_SETS, SCENARIOS
 from .definition import SURFACES, Cell, Experiment, Statement, Table, Trial
 from .statements import Comparison, above
 
-WORDS = {"cifar10": "CIFAR-10", "mnist": "MNIST", "pixel": "pixel-wise", "spatial": "spatial"}
 PANELS = tuple((data, scenario) for data in ("mnist", "cifar10") for scenario in ("spatial", "pixel"))
 
 
@@ -15,7 +15,7 @@ def experiment() -> Experiment:
         title="Decision and loss surfaces around test images (Figures 3 to 6)",
         tables=tuple(
             Table(
-                title=f"{WORDS[data]}, {WORDS[scenario]}",
+                title=f"{DATA_SETS[data]}, {SCENARIOS[scenario]}",
                 rows=tuple(
                     Trial(recipe=named(f"{data}-{scenario}-{method}"), surfaces=True)
                     for method in ("standard", "srt")
@@ -34,7 +34,7 @@ def statement(data: str, scenario: str) -> Statement:
     srt, standard = f"{data}-{scenario}-srt", f"{data}-{scenario}-standard"
     return above(
         f"around test images SRT is right on a larger part of the surface, and its loss peaks lower, than standard "
-        f"training, on {WORDS[data]}, {WORDS[scenario]}",
+        f"training, on {DATA_SETS[data]}, {SCENARIOS[scenario]}",
         [
             Comparison(Cell(srt, f"surface.{scenario}"), Cell(standard, f"surface.{scenario}")),
             Comparison(Cell(standard, f"peak.{scenario}"), Cell(srt, f"peak.{scenario}")),

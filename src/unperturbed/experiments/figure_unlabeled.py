@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from ..recipe import Recipe
 from ..recipes import named
+from ..recipes.words import DATA_SETS, SCENARIOS
 from .definition import Cell, Experiment, Statement, Table, Trial, table_of
 from .statements import Comparison, above, growing
 
@@ -12,7 +13,6 @@ AMOUNTS = (0, 5_000, 10_000, 20_000)
 ATTACKS = {"pixel": "pgd", "spatial": "gridadv"}
 SUPERVISED = {"pixel": "at", "spatial": "worst-of-k"}
 PANELS = tuple((data, scenario) for data in ("cifar10", "mnist") for scenario in ("pixel", "spatial"))
-WORDS = {"cifar10": "CIFAR-10", "mnist": "MNIST", "pixel": "pixel-wise", "spatial": "spatial"}
 SIMILAR = 5.0
 """points within which SRT is similar to supervised training on all labels"""
 
@@ -34,7 +34,7 @@ def experiment() -> Experiment:
 def panel(data: str, scenario: str) -> Table:
     """One panel as a table."""
     rows = (*over_amounts(data, scenario), with_all_labels(data, scenario))
-    return table_of(f"{WORDS[data]}, {WORDS[scenario]}", rows, (ATTACKS[scenario],))
+    return table_of(f"{DATA_SETS[data]}, {SCENARIOS[scenario]}", rows, (ATTACKS[scenario],))
 
 
 def over_amounts(data: str, scenario: str) -> tuple[Trial, ...]:
@@ -74,7 +74,7 @@ def with_all_labels(data: str, scenario: str) -> Trial:
 
 def statements(data: str, scenario: str) -> tuple[Statement, ...]:
     """What the text says of a panel."""
-    attack, where = ATTACKS[scenario], f"on {WORDS[data]}, {WORDS[scenario]}"
+    attack, where = ATTACKS[scenario], f"on {DATA_SETS[data]}, {SCENARIOS[scenario]}"
     cells = [Cell(trial.name, attack) for trial in over_amounts(data, scenario)]
     rival = Cell(with_all_labels(data, scenario).name, attack)
     exceeds = (data, scenario) == ("mnist", "spatial")

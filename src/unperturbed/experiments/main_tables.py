@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from ..recipes import mnist, named
 from ..recipes.budgets import PIXEL_ROWS, SPATIAL_ROWS
+from ..recipes.words import DATA_SETS
 from .definition import CLEAN, Cell, Experiment, Statement, Trial, table_of
 from .statements import Comparison, above, among_the_best, as_printed, nearer_to_print, over
 
 SPATIAL_DEFENSES = ("standard", "at", "worst-of-k", "klr", "srt")
 PIXEL_DEFENSES = ("standard", "at", "trades", "uat", "rst", "srt")
-TITLES = {"cifar10": "CIFAR-10", "mnist": "MNIST"}
 SHORT_OF_PRINT = 1.0
 """points by which ours may be short of the paper's number and still repeat it"""
 NO_HELP = 5.0
@@ -22,9 +22,9 @@ def experiments() -> Iterator[Experiment]:
         name="table-3",
         title="Defenses under spatial attacks",
         tables=tuple(
-            table_of(title, spatial_trials(data), SPATIAL_ROWS, place="Table 3") for data, title in TITLES.items()
+            table_of(title, spatial_trials(data), SPATIAL_ROWS, place="Table 3") for data, title in DATA_SETS.items()
         ),
-        statements=tuple(statement for data in TITLES for statement in spatial_statements(data)),
+        statements=tuple(statement for data in DATA_SETS for statement in spatial_statements(data)),
         remarks=("RandAdv is the worst of ten draws, as in the authors' code",),
     )
     yield Experiment(
@@ -32,9 +32,9 @@ def experiments() -> Iterator[Experiment]:
         title="Defenses under pixel-wise attacks",
         tables=tuple(
             table_of(title, pixel_trials(data), (*PIXEL_ROWS, *stronger(data)), place="Table 4")
-            for data, title in TITLES.items()
+            for data, title in DATA_SETS.items()
         ),
-        statements=tuple(statement for data in TITLES for statement in pixel_statements(data)),
+        statements=tuple(statement for data in DATA_SETS for statement in pixel_statements(data)),
         remarks=(
             "the paper states no budget for JSMA, C&W, Pointwise and DDN: ours stand in docs/fidelity.md, so that "
             "these columns are to be compared between rows, not with the paper",
@@ -70,7 +70,7 @@ def by_the_script(attacks: tuple[str, ...]) -> Iterator[Trial]:
 
 def spatial_statements(data: str) -> Iterator[Statement]:
     """What the text says of Table 3."""
-    srt, title = f"{data}-spatial-srt", TITLES[data]
+    srt, title = f"{data}-spatial-srt", DATA_SETS[data]
     rivals = [f"{data}-spatial-{method}" for method in SPATIAL_DEFENSES[:-1]]
     yield above(
         f"SRT exceeds every other defense under every spatial attack, and in clean accuracy, on {title}",
@@ -100,7 +100,7 @@ BETTER_RIVAL = {"cifar10": ("rst", "uat"), "mnist": ("uat", "rst")}
 
 def pixel_statements(data: str) -> Iterator[Statement]:
     """What the text says of Table 4."""
-    title = TITLES[data]
+    title = DATA_SETS[data]
     rivals = [f"{data}-pixel-{method}" for method in PIXEL_DEFENSES[:-1]]
     yield among_the_best(
         f"SRT is the best or the second in every pixel-wise column on {title}",

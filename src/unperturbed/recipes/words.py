@@ -3,6 +3,8 @@
 import re
 from collections.abc import Sequence
 
+DATA_SETS = {"cifar10": "CIFAR-10", "mnist": "MNIST"}
+"""of the paper: the first part of a recipe's name, and theirs"""
 METHODS = {
     "standard": "Standard",
     "at": "AT",

@@ -368,7 +368,7 @@ def test_a_composed_grid_holds_every_combination_of_its_parts(x):
 
 
 def test_a_composed_grid_names_the_part_that_has_none(x):
-    with pytest.raises(ValueError, match="handful of parameters, as Spatial has, got L1"):
+    with pytest.raises(ValueError, match="handful of parameters and a method grid, as Spatial has, got L1"):
         Composed(parts=(Spatial(), L1())).grid(x, (3, 3, 3))
 
 

@@ -56,8 +56,8 @@ class Grid:
         require_count("Grid.at_once", self.at_once)
         if not isinstance(self.around, Box):
             raise ValueError(
-                f"Grid.around must have a handful of parameters, as Spatial has, got {type(self.around).__name__}: "
-                "search it with PGD or WorstOfK"
+                f"Grid.around must have a handful of parameters and a method grid, as Spatial has, got "
+                f"{type(self.around).__name__}: search it with PGD or WorstOfK"
             )
 
     def __call__(self, loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:

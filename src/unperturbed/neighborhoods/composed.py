@@ -81,8 +81,8 @@ class Composed:
         for part in self.parts:
             if not isinstance(part, Box):
                 raise ValueError(
-                    f"a grid needs parts with a handful of parameters, as Spatial has, got {type(part).__name__}: "
-                    "search with PGD or WorstOfK, or leave that part out"
+                    "a grid needs parts with a handful of parameters and a method grid, as Spatial has, got "
+                    f"{type(part).__name__}: search with PGD or WorstOfK, or leave that part out"
                 )
             parameters = part.identity(x[:0]).shape[1]
             grids.append(part.grid(x, points[:parameters]))

@@ -144,6 +144,14 @@ def test_sigterm_ends_it_with_a_sentence_and_its_exit_code(tmp_path):
     assert re.search(r"unperturbed: stopped.*the same command goes on", errors)
 
 
+def test_lambda_grows_where_a_run_past_the_paper_labels_for_itself_and_stands_where_a_teacher_does():
+    past = [trial.recipe for trial in experiments()["better"].trials if trial.variant]
+    assert {recipe.labeler for recipe in past} == {"current", "average", "teacher"}
+    assert all((recipe.ramp.over == 0) == (recipe.labeler == "teacher") for recipe in past)
+    taught = [recipe.objective.weight for recipe in past if recipe.labeler == "teacher"]
+    assert taught == [3.0] * len(taught)
+
+
 def test_runs_that_experiments_share_are_trained_once():
     every = planned(list(experiments().values()), "paper", "own", (0,))
     names = [run.name for run in every]

@@ -23,7 +23,10 @@ from unperturbed.page.again import attack_of, budget_of, commands
 from unperturbed.page.content import columns_of, confusions_of, rows_of
 from unperturbed.page.evaluated import read_groups, titled
 from unperturbed.page.markup import script_data, text
+from unperturbed.page.pages import summary_of
 from unperturbed.page.pictures import balanced, draw_pictures, sheet_of
+from unperturbed.page.sections import findings
+from unperturbed.page.tables import results_table
 from unperturbed.recipes import RECIPES, usual_budget
 from unperturbed.report import AttackResult, read
 from unperturbed.trust import card as cards
@@ -105,6 +108,33 @@ def test_the_best_of_a_column_is_marked_and_a_run_alone_is_not(group):
     (alone,) = rows_of(replace(group, runs=group.runs[:1]))
     assert not alone.clean.best
     assert alone.worst is not None
+
+
+def on_fewer_images(run, images):
+    """The run as if it had been evaluated on the first few images alone."""
+    report = run.report
+    attacks = tuple(replace(result, predicted=result.predicted[:images]) for result in report.attacks)
+    few = replace(report, labels=report.labels[:images], clean=report.clean[:images], attacks=attacks)
+    return replace(run, run=replace(run.run, label=f"{run.title} on {images}"), report=few)
+
+
+def test_runs_on_different_images_are_not_compared(group):
+    one, other = group.runs[0], on_fewer_images(group.runs[0], 20)
+    apart, columns = rows_of(replace(group, runs=(one, other))), columns_of(replace(group, runs=(one, other)))
+    assert not any(cell.best for row in apart for cell in (row.clean, *row.attacked, row.worst))
+    assert not any("the most of" in sentence for sentence in findings(apart, columns))
+    assert len(findings(apart, columns)) == 2 * (1 + len(columns)), "each run speaks for itself"
+    caption = results_table(apart, columns)
+    assert "★" not in caption
+    assert "Runs on different test images are not compared." in caption
+    both = replace(group, runs=(one, other, group.runs[1]))
+    rows = rows_of(both)
+    assert [row.clean.best for row in rows][1] is False
+    assert any(row.clean.best for row in rows)
+    assert "★ marks the best of a column among runs on the same images." in results_table(rows, columns_of(both))
+    assert sum("the most of 2 runs" in sentence for sentence in findings(rows, columns_of(both))) >= 1
+    assert summary_of([both]) == "digits: 1 run attacked on 20 and 2 runs attacked on 60 of 400 test images."
+    assert summary_of([group]) == "digits: 2 runs attacked on 60 of 400 test images."
 
 
 def test_the_diagonal_of_the_confusions_counts_what_the_accuracies_count(group):

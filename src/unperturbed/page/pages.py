@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -165,9 +166,16 @@ def title_of(groups: Sequence[Group]) -> str:
 def summary_of(groups: Sequence[Group]) -> str:
     """How much was done, in a sentence for each data set."""
     return " ".join(
-        f"{Path(group.dataset.name).name}: {len(group.runs)} run{'s' if len(group.runs) > 1 else ''}, attacked on "
-        f"{group.shared_images} of {len(group.dataset.test_labels)} test images."
+        f"{Path(group.dataset.name).name}: {attacked_on(group)} of {len(group.dataset.test_labels)} test images."
         for group in groups
+    )
+
+
+def attacked_on(group: Group) -> str:
+    """How many runs were attacked on how many images."""
+    counts = Counter(len(run.report.labels) for run in group.runs)
+    return " and ".join(
+        f"{runs} run{'s' if runs > 1 else ''} attacked on {images}" for images, runs in sorted(counts.items())
     )
 
 

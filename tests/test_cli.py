@@ -452,6 +452,25 @@ def test_a_report_that_is_replaced_is_kept_under_another_name(finished, capsys, 
     assert read(finished / "report.json")["fgsm"] is not None
 
 
+def test_attacks_within_different_budgets_are_never_in_one_report(finished, capsys):
+    command = ["evaluate", str(finished), "--images", "10", "--device", "cpu", "--attacks"]
+    main([*command, "pgd,randadv", "--budget.eps", "0"])
+    nowhere = (finished / "report.json").read_bytes()
+    main([*command, "fgsm"])
+    usual = read(finished / "report.json")
+    assert [result.name for result in usual.attacks] == ["randadv", "fgsm"], "RandAdv goes as far under both"
+    assert [file.read_bytes() for file in finished.glob("report-*.json")] == [nowhere]
+    main([*command, "pgd", "--budget.fraction", "2"])
+    assert [result.name for result in read(finished / "report.json").attacks] == ["pgd"]
+    capsys.readouterr()
+    main([*command, "fgsm,randadv", "--budget.eps", "0.3"])
+    assert "worst case of all" in capsys.readouterr().out
+    main([*command, "randadv"])
+    assert "fgsm" not in capsys.readouterr().out
+    assert [result.name for result in read(finished / "report.json").attacks] == ["randadv"], "as it was printed"
+    assert len(list(finished.glob("report-*.json"))) == 4
+
+
 def test_an_interrupted_evaluation_keeps_the_attacks_that_were_done(finished, monkeypatch):
     def stop(*_):
         raise KeyboardInterrupt

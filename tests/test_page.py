@@ -178,6 +178,7 @@ def test_the_commands_make_the_same_recipe_and_the_same_attacks(group, capsys):
         cli.main([*shlex.split(train)[1:], "--dry-run"])
         made = recipe_files.loads(capsys.readouterr().out)
         assert made == run.recipe
+        assert len(evaluations) == 1, "one budget, one command"
         split = [shlex.split(line) for line in evaluations]
         named = [word for line in split for word in line[line.index("--attacks") + 1].split(",")]
         assert sorted(named) == sorted(result.name for result in run.report.attacks)
@@ -186,6 +187,29 @@ def test_the_commands_make_the_same_recipe_and_the_same_attacks(group, capsys):
             cli.main(shlex.split(line.removesuffix(" --trust"))[1:])
         assert "fgsm" in capsys.readouterr().out
         assert read(run.directory / "report.json").dumps() == run.report.dumps()
+
+
+@pytest.mark.parametrize("changes", [{"eps": 0.1}, {"steps": 25}, {"fraction": 0.5, "pixels": 3}, {"rotation": 0.0}])
+def test_one_command_makes_all_attacks_of_one_budget_again(group, changes):
+    budget, nothing = replace(usual_budget("digits"), **changes), torch.zeros(1).long()
+    results = [
+        AttackResult(name=name, budget="", settings=settings_of(attack), predicted=nothing, rejected=0, seconds=0.0)
+        for name, attack in budget.attacks().items()
+    ]
+    report = replace(
+        group.runs[0].report,
+        labels=nothing,
+        clean=nothing,
+        attacks=tuple(sorted(results, key=lambda each: each.name)),
+    )
+    (line,) = commands(replace(group.runs[0], report=report), group.dataset)[1:]
+    options = {
+        word: line.split()[place + 1] for place, word in enumerate(line.split()) if word.startswith("--budget")
+    }
+    fields = {word.removeprefix("--budget.").replace("-", "_"): float(value) for word, value in options.items()}
+    whole = {name: int(value) if name in ("steps", "pixels") else value for name, value in fields.items()}
+    made = replace(usual_budget("digits"), **whole).attacks()
+    assert {each.name: each.settings for each in results} == {name: settings_of(each) for name, each in made.items()}
 
 
 def test_the_command_of_an_edited_recipe_names_what_was_edited_or_the_file(group):

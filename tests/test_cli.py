@@ -157,10 +157,23 @@ def test_there_is_no_list_of_anything_else(refused):
     )
 
 
+def test_recipes_of_one_data_set_are_listed_alone(capsys, refused):
+    main(["list", "recipes", "--data", "mnist"])
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert [line.split()[0] for line in lines] == [
+        name for name, each in RECIPES.items() if each.data.name == "mnist"
+    ]
+    main(["list", "--json", "--data", "digits"])
+    assert {row["recipe"].split("-")[0] for row in json.loads(capsys.readouterr().out)["recipes"]} == {"digits"}
+    assert "recipes are for digits, mnist and cifar10" in refused("list", "--data", "other")
+    assert "there is one list of parts for all data: leave --data out" in refused("list", "parts", "--data", "mnist")
+
+
 def test_list_for_machines_is_json_and_nothing_else(capsys):
+    main(["list", "--json"])
+    assert [row["recipe"] for row in json.loads(capsys.readouterr().out)["recipes"]] == list(RECIPES)
     main(["list", "--json", "--data", "digits"])
     listed = json.loads(capsys.readouterr().out)
-    assert [row["recipe"] for row in listed["recipes"]] == list(RECIPES)
     assert {row["attack"]: row["budget"] for row in listed["attacks"]}["fgsm"] == "Linf 0.15"
     assert listed["attack_sets"]["quick"] == ["fgsm", "pgd", "randadv", "gridadv"]
     assert "SRT" in listed["objectives"]
@@ -388,6 +401,13 @@ def test_a_slip_is_answered_with_what_to_write(refused, words, sentence):
 def test_the_time_for_a_trust_card_is_checked_before_any_attack(refused, finished):
     sentence = refused("evaluate", finished, "--trust", "--trust-seconds", "-1")
     assert "--trust-seconds must be a positive number, got -1.0" in sentence
+    assert not (finished / "report.json").exists()
+
+
+@pytest.mark.parametrize("field", ["eps", "fraction"])
+def test_a_trust_card_within_nothing_is_refused_before_any_attack(refused, finished, field):
+    words = ["--trust", f"--budget.{field}", 0, "--images", 10]
+    assert "--trust looks around each image" in refused("evaluate", finished, *words)
     assert not (finished / "report.json").exists()
 
 

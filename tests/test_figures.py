@@ -124,6 +124,11 @@ def newer(file, **changes):
         (["surface", "low", "--around", "-1"], "there is no test image -1: --around takes 0 to 399"),
         (["surface", "low", "--points", "1"], "at least 2 points along each axis, got 1"),
         (["surface", "low", "--reach", "0", "1"], "--reach must be a positive number, got 0.0"),
+        (["surface", "low", "--reach", "0"], "--reach takes two numbers, one for each axis, got 1"),
+        (
+            ["surface", "low", "--scenario", "spatial", "--directions", "random"],
+            "a spatial surface goes along rotation and translation, not along directions: omit them",
+        ),
         (["surface", "low", "low"], "low is named more than once: name each run once"),
         (["surface", "low", "--out", "a.jpeg"], "a.jpeg: end its name with .png, .pdf, .svg, or with none of them"),
         (["surface", "low", "--out", "low/log.jsonl/a.png"], "could not write low/log.jsonl/a.png ("),

@@ -365,8 +365,9 @@ def test_two_data_sets_have_a_chapter_each(runs, tmp_path):
 
 
 def refused(arguments, out):
+    quick = ["--images", "4", *([] if "--points" in arguments else ["--points", "3"])]
     with pytest.raises(SystemExit) as stop:
-        cli.main(["report", *map(str, arguments), "--out", str(out), "--images", "4", "--points", "3"])
+        cli.main(["report", *map(str, arguments), "--out", str(out), *quick])
     sentence = str(stop.value)
     assert sentence.startswith("unperturbed: ")
     assert "\n" not in sentence
@@ -440,6 +441,8 @@ def test_a_report_on_other_images_is_refused(runs, tmp_path):
     [
         (["--around", "400"], "there is no test image 400: digits has 400, from 0 on"),
         (["--around", "-1"], "there is no test image -1"),
+        (["--points", "1"], "--points must be odd and at least 3, so that the image itself is in the middle, got 1"),
+        (["--points", "4"], "--points must be odd and at least 3, so that the image itself is in the middle, got 4"),
         (["--attacks", "nope"], "no report holds an attack 'nope', they hold fgsm, randadv"),
     ],
 )

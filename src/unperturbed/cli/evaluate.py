@@ -80,6 +80,8 @@ def evaluate(arguments: list[str]) -> None:
         require_count("--images", command.images)
     if command.trust:
         require_positive("--trust-seconds", command.trust_seconds)
+        if command.budget.eps * command.budget.fraction == 0:
+            raise ValueError("--trust looks around each image, and with eps or fraction 0 nothing is there: omit one")
     run = RunDirectory(Path(word))
     dataset = load(recipe.data.name, command.data)
     model = fresh_model(recipe, dataset)

@@ -75,6 +75,11 @@ def test_every_experiment_runs_in_small_and_prints_a_number_in_each_cell(name, t
     assert len(kept) == sum(1 + len(table.rows) for table in experiments()[name].tables)
     assert not [row for row in kept for cell in row.split("|")[2:-1] if cell.strip().endswith("–")]
     assert "not yet measured" not in printed
+    statements = [line for line in printed.splitlines() if line.startswith("- ")]
+    assert len(statements) == len(experiments()[name].statements)
+    assert all(re.match(r"- not judged by a smoke run: .* \(.+\)$", line) for line in statements), (
+        "digits decide none"
+    )
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json*")}
     assert reproduce(name, *SMOKE, "--out", tmp_path, capsys=capsys) == printed
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json*")} == written

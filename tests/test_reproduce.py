@@ -304,6 +304,7 @@ def test_the_page_is_written_by_the_command_and_refuses_results_of_another_versi
     target = tmp_path / "page.md"
     assert "0 runs" in reproduce("--write", target, "--results", tmp_path, capsys=capsys)
     assert target.read_text().startswith("# Results")
+    assert "by `unperturbed reproduce --write docs/results.md`" in target.read_text(), "it names the command"
     (tmp_path / "short").mkdir()
     (tmp_path / "short" / "a.json").write_text('{"format": 7}')
     assert "format 7, this version reads 1" in refused("--write", target, "--results", tmp_path, capsys=capsys)

@@ -157,10 +157,23 @@ def test_there_is_no_list_of_anything_else(refused):
     )
 
 
+def test_recipes_of_one_data_set_are_listed_alone(capsys, refused):
+    main(["list", "recipes", "--data", "mnist"])
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert [line.split()[0] for line in lines] == [
+        name for name, each in RECIPES.items() if each.data.name == "mnist"
+    ]
+    main(["list", "--json", "--data", "digits"])
+    assert {row["recipe"].split("-")[0] for row in json.loads(capsys.readouterr().out)["recipes"]} == {"digits"}
+    assert "recipes are for digits, mnist and cifar10" in refused("list", "--data", "other")
+    assert "there is one list of parts for all data: leave --data out" in refused("list", "parts", "--data", "mnist")
+
+
 def test_list_for_machines_is_json_and_nothing_else(capsys):
+    main(["list", "--json"])
+    assert [row["recipe"] for row in json.loads(capsys.readouterr().out)["recipes"]] == list(RECIPES)
     main(["list", "--json", "--data", "digits"])
     listed = json.loads(capsys.readouterr().out)
-    assert [row["recipe"] for row in listed["recipes"]] == list(RECIPES)
     assert {row["attack"]: row["budget"] for row in listed["attacks"]}["fgsm"] == "Linf 0.15"
     assert listed["attack_sets"]["quick"] == ["fgsm", "pgd", "randadv", "gridadv"]
     assert "SRT" in listed["objectives"]
@@ -391,6 +404,13 @@ def test_the_time_for_a_trust_card_is_checked_before_any_attack(refused, finishe
     assert not (finished / "report.json").exists()
 
 
+@pytest.mark.parametrize("field", ["eps", "fraction"])
+def test_a_trust_card_within_nothing_is_refused_before_any_attack(refused, finished, field):
+    words = ["--trust", f"--budget.{field}", 0, "--images", 10]
+    assert "--trust looks around each image" in refused("evaluate", finished, *words)
+    assert not (finished / "report.json").exists()
+
+
 def test_evaluation_prints_a_table_and_writes_a_report(finished, capsys):
     main(["evaluate", str(finished), "--attacks", "pgd,gridadv.r", "--images", "30", "--device", "cpu"])
     seen = capsys.readouterr()
@@ -450,6 +470,25 @@ def test_a_report_that_is_replaced_is_kept_under_another_name(finished, capsys, 
     assert aside.read_bytes() == before
     assert f"it is kept as {aside}" in capsys.readouterr().err
     assert read(finished / "report.json")["fgsm"] is not None
+
+
+def test_attacks_within_different_budgets_are_never_in_one_report(finished, capsys):
+    command = ["evaluate", str(finished), "--images", "10", "--device", "cpu", "--attacks"]
+    main([*command, "pgd,randadv", "--budget.eps", "0"])
+    nowhere = (finished / "report.json").read_bytes()
+    main([*command, "fgsm"])
+    usual = read(finished / "report.json")
+    assert [result.name for result in usual.attacks] == ["randadv", "fgsm"], "RandAdv goes as far under both"
+    assert [file.read_bytes() for file in finished.glob("report-*.json")] == [nowhere]
+    main([*command, "pgd", "--budget.fraction", "2"])
+    assert [result.name for result in read(finished / "report.json").attacks] == ["pgd"]
+    capsys.readouterr()
+    main([*command, "fgsm,randadv", "--budget.eps", "0.3"])
+    assert "worst case of all" in capsys.readouterr().out
+    main([*command, "randadv"])
+    assert "fgsm" not in capsys.readouterr().out
+    assert [result.name for result in read(finished / "report.json").attacks] == ["randadv"], "as it was printed"
+    assert len(list(finished.glob("report-*.json"))) == 4
 
 
 def test_an_interrupted_evaluation_keeps_the_attacks_that_were_done(finished, monkeypatch):

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent
 def test_the_page_of_results_is_what_the_committed_evidence_says():
     assert page(files.read_all(ROOT / "results" / "reproduce")) == (ROOT / "docs" / "results.md").read_text(
         encoding="utf-8"
-    ), "write it again: python -m unperturbed.experiments.results"
+    ), "write it again: unperturbed reproduce --write docs/results.md"
 
 
 def test_committed_evidence_is_small():

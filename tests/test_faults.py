@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -242,6 +243,49 @@ def test_before_the_first_step_a_signal_ends_the_command_at_once(tmp_path, monke
     os.kill(process.pid, number)
     assert ended(process) == code
     assert not (tmp_path / "run").exists()
+
+
+SCRIPT = "import sys; from unperturbed.__main__ import main; sys.exit(main())"
+"""what an installer writes for the console script of pyproject.toml"""
+
+
+def interrupted_while_importing(tmp_path: Path, module: str, words: list[str], number: int) -> tuple[int, str]:
+    """Send a signal to a Python that imports a module which takes its time: the exit code and stderr."""
+    (tmp_path / f"{module}.py").write_text("import sys, time; print('importing', flush=True); time.sleep(60)")
+    process = subprocess.Popen(
+        [sys.executable, *words],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "importing\n"
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    return process.returncode, errors
+
+
+@both_signals
+@pytest.mark.parametrize("module", ["torch", "plotly"])
+@pytest.mark.parametrize("way", ["module", "script"])
+def test_while_modules_are_imported_a_signal_ends_the_command_in_a_sentence(tmp_path, way, module, number, code):
+    (tmp_path / "unperturbed").write_text(SCRIPT)
+    words = ["-m", "unperturbed", "--help"] if way == "module" else [str(tmp_path / "unperturbed"), "--help"]
+    sentence = "\nunperturbed: stopped; the same command goes on from what is on disk\n"
+    assert interrupted_while_importing(tmp_path, module, words, number) == (code, sentence)
+
+
+def test_a_program_that_imports_the_package_is_interrupted_as_usual(tmp_path):
+    code, errors = interrupted_while_importing(tmp_path, "torch", ["-c", "import unperturbed"], signal.SIGINT)
+    assert code == -signal.SIGINT
+    assert "KeyboardInterrupt" in errors
+
+
+def test_the_console_script_is_the_one_that_is_tried_here():
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
+    assert project["project"]["scripts"] == {"unperturbed": "unperturbed.__main__:main"}
 
 
 def test_a_signal_while_a_teacher_is_trained_keeps_how_far_it_got(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """Figures: the commands that draw them, what ends up on disk, and how they say no."""
 
 import json
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from unperturbed import figures
 from unperturbed.cli import main
 from unperturbed.curves import Line, Panel
 from unperturbed.figures import as_text, draw_panels, draw_surfaces, files_for, rendered
+from unperturbed.report import read
 from unperturbed.surfaces import Surface
 
 TINY = ["--batch", "40", "--model.channels", "2", "2", "2", "--model.hidden", "4", "--device", "cpu"]
@@ -122,6 +124,11 @@ def newer(file, **changes):
         (["surface", "low", "--around", "-1"], "there is no test image -1: --around takes 0 to 399"),
         (["surface", "low", "--points", "1"], "at least 2 points along each axis, got 1"),
         (["surface", "low", "--reach", "0", "1"], "--reach must be a positive number, got 0.0"),
+        (["surface", "low", "--reach", "0"], "--reach takes two numbers, one for each axis, got 1"),
+        (
+            ["surface", "low", "--scenario", "spatial", "--directions", "random"],
+            "a spatial surface goes along rotation and translation, not along directions: omit them",
+        ),
         (["surface", "low", "low"], "low is named more than once: name each run once"),
         (["surface", "low", "--out", "a.jpeg"], "a.jpeg: end its name with .png, .pdf, .svg, or with none of them"),
         (["surface", "low", "--out", "low/log.jsonl/a.png"], "could not write low/log.jsonl/a.png ("),
@@ -132,7 +139,13 @@ def newer(file, **changes):
         (["curve", "training", "absent"], "absent holds no run"),
         (["curve", "training", "low", "--show", "los"], "the log holds no 'los' (there are standard, robust, rate, "),
         (["curve", "training", "low", "--columns", "0"], "--columns must be at least 1, got 0"),
-        (["curve", "lambda", "low", "--attacks", "gridadv"], "`unperturbed evaluate low --attacks gridadv` adds it"),
+        (["curve", "lambda", "low", "--attacks", "gridadv"], "evaluate low --attacks gridadv --images 20` adds it"),
+        (["curve", "lambda", "low", "--attacks", "pg"], "there is no attack 'pg', did you mean 'pgd'?"),
+        (["curve", "training", "low", "--attacks", "pgd"], "logs hold no attacks: leave --attacks out"),
+        (
+            ["curve", "perturbation", "low", "--attacks", "clean,pgd"],
+            "clean is no attack, and where every curve begins, at fraction 0: leave it out of --attacks",
+        ),
         (["curve", "perturbation", "low", "--attacks", "pg"], "there is no attack 'pg', did you mean 'pgd'?"),
         (["curve", "perturbation", "low", "--attacks", "jsma"], "the perturbation fraction does not scale jsma"),
         (["curve", "perturbation", "low", "--fractions", "0", "2"], "must lie between 0 and 1, got 0.0, 2.0"),
@@ -204,7 +217,29 @@ def test_reports_on_different_images_are_refused(runs, refused, capsys):
     main(["evaluate", "high", "--attacks", "pgd", "--images", "30", "--device", "cpu"])
     capsys.readouterr()
     sentence = refused("curve", "lambda", "low", "high")
-    assert "low was evaluated on 20 test images and high on 30 others" in sentence
+    assert "low was evaluated on 20 test images and high on 30: evaluate it on as many" in sentence
+    assert refused("curve", "lambda", "high", "low") == sentence, "whichever is named first"
+    main([*shlex.split(sentence.split("`")[1])[1:], "--device", "cpu"])
+    main(["curve", "lambda", "low", "high", "--out", "cured.png"])
+    assert Path("cured.png").is_file()
+
+
+def test_reports_on_as_many_images_with_other_labels_are_refused(runs, refused):
+    found = read(Path("low/report.json"))
+    Path("low/report.json").write_text(replace(found, labels=found.labels.flip(0)).dumps())
+    sentence = refused("curve", "lambda", "low", "high")
+    assert "the test images of high have other labels than those of low: evaluate both again" in sentence
+
+
+@pytest.mark.parametrize("kind", ["unlabeled", "lambda", "time"])
+def test_sets_of_attacks_are_drawn_attack_by_attack(kind, runs, refused, capsys):
+    sentence = refused("curve", kind, "low", "--attacks", "clean,quick")
+    assert "the report of low does not hold randadv, gridadv" in sentence
+    main([*shlex.split(sentence.split("`")[1])[1:], "--device", "cpu"])
+    capsys.readouterr()
+    main(["curve", kind, "low", "--attacks", "clean,quick", "--json"])
+    titles = [panel["title"] for panel in json.loads(capsys.readouterr().out)]
+    assert titles == ["no attack", "FGSM", "PGD", "RandAdv", "GridAdv"]
 
 
 def test_attacks_that_go_to_different_budgets_are_refused(runs, refused, capsys):

@@ -23,7 +23,10 @@ from unperturbed.page.again import attack_of, budget_of, commands
 from unperturbed.page.content import columns_of, confusions_of, rows_of
 from unperturbed.page.evaluated import read_groups, titled
 from unperturbed.page.markup import script_data, text
+from unperturbed.page.pages import summary_of
 from unperturbed.page.pictures import balanced, draw_pictures, sheet_of
+from unperturbed.page.sections import findings
+from unperturbed.page.tables import results_table
 from unperturbed.recipes import RECIPES, usual_budget
 from unperturbed.report import AttackResult, read
 from unperturbed.trust import card as cards
@@ -107,6 +110,33 @@ def test_the_best_of_a_column_is_marked_and_a_run_alone_is_not(group):
     assert alone.worst is not None
 
 
+def on_fewer_images(run, images):
+    """The run as if it had been evaluated on the first few images alone."""
+    report = run.report
+    attacks = tuple(replace(result, predicted=result.predicted[:images]) for result in report.attacks)
+    few = replace(report, labels=report.labels[:images], clean=report.clean[:images], attacks=attacks)
+    return replace(run, run=replace(run.run, label=f"{run.title} on {images}"), report=few)
+
+
+def test_runs_on_different_images_are_not_compared(group):
+    one, other = group.runs[0], on_fewer_images(group.runs[0], 20)
+    apart, columns = rows_of(replace(group, runs=(one, other))), columns_of(replace(group, runs=(one, other)))
+    assert not any(cell.best for row in apart for cell in (row.clean, *row.attacked, row.worst))
+    assert not any("the most of" in sentence for sentence in findings(apart, columns))
+    assert len(findings(apart, columns)) == 2 * (1 + len(columns)), "each run speaks for itself"
+    caption = results_table(apart, columns)
+    assert "★" not in caption
+    assert "Runs on different test images are not compared." in caption
+    both = replace(group, runs=(one, other, group.runs[1]))
+    rows = rows_of(both)
+    assert [row.clean.best for row in rows][1] is False
+    assert any(row.clean.best for row in rows)
+    assert "★ marks the best of a column among runs on the same images." in results_table(rows, columns_of(both))
+    assert sum("the most of 2 runs" in sentence for sentence in findings(rows, columns_of(both))) >= 1
+    assert summary_of([both]) == "digits: 1 run attacked on 20 and 2 runs attacked on 60 of 400 test images."
+    assert summary_of([group]) == "digits: 2 runs attacked on 60 of 400 test images."
+
+
 def test_the_diagonal_of_the_confusions_counts_what_the_accuracies_count(group):
     for run, tables, row in zip(group.runs, confusions_of(group), rows_of(group), strict=True):
         for pairs, cell in zip(tables, (row.clean, *row.attacked), strict=True):
@@ -148,6 +178,7 @@ def test_the_commands_make_the_same_recipe_and_the_same_attacks(group, capsys):
         cli.main([*shlex.split(train)[1:], "--dry-run"])
         made = recipe_files.loads(capsys.readouterr().out)
         assert made == run.recipe
+        assert len(evaluations) == 1, "one budget, one command"
         split = [shlex.split(line) for line in evaluations]
         named = [word for line in split for word in line[line.index("--attacks") + 1].split(",")]
         assert sorted(named) == sorted(result.name for result in run.report.attacks)
@@ -156,6 +187,29 @@ def test_the_commands_make_the_same_recipe_and_the_same_attacks(group, capsys):
             cli.main(shlex.split(line.removesuffix(" --trust"))[1:])
         assert "fgsm" in capsys.readouterr().out
         assert read(run.directory / "report.json").dumps() == run.report.dumps()
+
+
+@pytest.mark.parametrize("changes", [{"eps": 0.1}, {"steps": 25}, {"fraction": 0.5, "pixels": 3}, {"rotation": 0.0}])
+def test_one_command_makes_all_attacks_of_one_budget_again(group, changes):
+    budget, nothing = replace(usual_budget("digits"), **changes), torch.zeros(1).long()
+    results = [
+        AttackResult(name=name, budget="", settings=settings_of(attack), predicted=nothing, rejected=0, seconds=0.0)
+        for name, attack in budget.attacks().items()
+    ]
+    report = replace(
+        group.runs[0].report,
+        labels=nothing,
+        clean=nothing,
+        attacks=tuple(sorted(results, key=lambda each: each.name)),
+    )
+    (line,) = commands(replace(group.runs[0], report=report), group.dataset)[1:]
+    options = {
+        word: line.split()[place + 1] for place, word in enumerate(line.split()) if word.startswith("--budget")
+    }
+    fields = {word.removeprefix("--budget.").replace("-", "_"): float(value) for word, value in options.items()}
+    whole = {name: int(value) if name in ("steps", "pixels") else value for name, value in fields.items()}
+    made = replace(usual_budget("digits"), **whole).attacks()
+    assert {each.name: each.settings for each in results} == {name: settings_of(each) for name, each in made.items()}
 
 
 def test_the_command_of_an_edited_recipe_names_what_was_edited_or_the_file(group):
@@ -311,8 +365,9 @@ def test_two_data_sets_have_a_chapter_each(runs, tmp_path):
 
 
 def refused(arguments, out):
+    quick = ["--images", "4", *([] if "--points" in arguments else ["--points", "3"])]
     with pytest.raises(SystemExit) as stop:
-        cli.main(["report", *map(str, arguments), "--out", str(out), "--images", "4", "--points", "3"])
+        cli.main(["report", *map(str, arguments), "--out", str(out), *quick])
     sentence = str(stop.value)
     assert sentence.startswith("unperturbed: ")
     assert "\n" not in sentence
@@ -386,6 +441,8 @@ def test_a_report_on_other_images_is_refused(runs, tmp_path):
     [
         (["--around", "400"], "there is no test image 400: digits has 400, from 0 on"),
         (["--around", "-1"], "there is no test image -1"),
+        (["--points", "1"], "--points must be odd and at least 3, so that the image itself is in the middle, got 1"),
+        (["--points", "4"], "--points must be odd and at least 3, so that the image itself is in the middle, got 4"),
         (["--attacks", "nope"], "no report holds an attack 'nope', they hold fgsm, randadv"),
     ],
 )

@@ -75,6 +75,11 @@ def test_every_experiment_runs_in_small_and_prints_a_number_in_each_cell(name, t
     assert len(kept) == sum(1 + len(table.rows) for table in experiments()[name].tables)
     assert not [row for row in kept for cell in row.split("|")[2:-1] if cell.strip().endswith("–")]
     assert "not yet measured" not in printed
+    statements = [line for line in printed.splitlines() if line.startswith("- ")]
+    assert len(statements) == len(experiments()[name].statements)
+    assert all(re.match(r"- not judged by a smoke run: .* \(.+\)$", line) for line in statements), (
+        "digits decide none"
+    )
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json*")}
     assert reproduce(name, *SMOKE, "--out", tmp_path, capsys=capsys) == printed
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json*")} == written
@@ -307,6 +312,7 @@ def test_the_page_is_written_by_the_command_and_refuses_results_of_another_versi
     target = tmp_path / "page.md"
     assert "0 runs" in reproduce("--write", target, "--results", tmp_path, capsys=capsys)
     assert target.read_text().startswith("# Results")
+    assert "by `unperturbed reproduce --write docs/results.md`" in target.read_text(), "it names the command"
     (tmp_path / "short").mkdir()
     (tmp_path / "short" / "a.json").write_text('{"format": 7}')
     assert "format 7, this version reads 1" in refused("--write", target, "--results", tmp_path, capsys=capsys)

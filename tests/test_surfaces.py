@@ -155,11 +155,15 @@ def test_bytes_are_images_too(f):
         ({"reach": (1.0, nan)}, "got nan"),
         ({"reach": (inf, 1.0)}, "got inf"),
         ({"at_once": 0}, "at_once must be at least 1, got 0"),
+        ({"scenario": "pixels"}, "scenario must be pixel or spatial, got 'pixels'"),
+        ({"value": "los"}, "value must be decision or loss, got 'los'"),
+        ({"directions": "adversarail"}, "directions must be adversarial or random, got 'adversarail'"),
+        ({"scenario": "spatial", "directions": "random"}, "along rotation and translation, not along directions"),
     ],
 )
 def test_a_surface_that_cannot_be_is_refused(f, x, changes, sentence):
     with pytest.raises(ValueError) as error:
-        surface(f, x, 1, scenario="pixel", **changes)
+        surface(f, x, 1, **({"scenario": "pixel"} | changes))
     assert sentence in str(error.value)
 
 

@@ -1,18 +1,23 @@
 """Robust training with few labels: RT, SRT and their rivals, trained and attacked under one roof."""
 
-from . import attacks, models
-from .averaging import Average
-from .evaluation import evaluate
-from .losses import Against, cross_entropy, kl, margin
-from .neighborhoods import L0, L1, L2, Affine, Blur, Box, Color, Composed, Linf, Neighborhood, Spatial
-from .objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Objective, Standard, Terms, frozen
-from .recipe import SGD, Recipe, Teacher, Validation
-from .report import Report
-from .schedules import Cyclic, Piecewise, Ramp, Schedule
-from .solvers import FGSM, NFGSM, PGD, Grid, MomentumPGD, PowerIteration, Sequential, Solver, Strongest, WorstOfK
-from .surfaces import Surface, surface
-from .training import fit, train
-from .trust import trust
+from contextlib import nullcontext
+
+from .signals import ending_at_once, started_as_command
+
+with ending_at_once() if started_as_command() else nullcontext():
+    from . import attacks, models
+    from .averaging import Average
+    from .evaluation import evaluate
+    from .losses import Against, cross_entropy, kl, margin
+    from .neighborhoods import L0, L1, L2, Affine, Blur, Box, Color, Composed, Linf, Neighborhood, Spatial
+    from .objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Objective, Standard, Terms, frozen
+    from .recipe import SGD, Recipe, Teacher, Validation
+    from .report import Report
+    from .schedules import Cyclic, Piecewise, Ramp, Schedule
+    from .solvers import FGSM, NFGSM, PGD, Grid, MomentumPGD, PowerIteration, Sequential, Solver, Strongest, WorstOfK
+    from .surfaces import Surface, surface
+    from .training import fit, train
+    from .trust import trust
 
 __version__ = "0.1.0"
 

@@ -1,6 +1,9 @@
 """`python -m unperturbed` is the command `unperturbed`."""
 
-from .cli import main
+from .signals import ending_at_once
+
+with ending_at_once():
+    from .cli import main
 
 if __name__ == "__main__":
     main()

@@ -105,14 +105,28 @@ def comparable_reports(runs: Sequence[Run]) -> tuple[Report, ...]:
 
 
 def require_same_images(runs: Sequence[Run], reports: Sequence[Report]) -> None:
-    """Refuse reports on different test images."""
+    """Refuse reports on different test images; those on fewer than another are to be made on as many."""
+    widest = max(reports, key=lambda report: len(report.labels))
+    images, first = len(widest.labels), printable(runs[reports.index(widest)].path)
     for run, report in zip(runs, reports, strict=True):
-        if not torch.equal(report.labels, reports[0].labels):
+        if len(report.labels) < images:
+            command = evaluating(run, [result.name for result in widest.attacks] or ["quick"], widest)
             raise ValueError(
-                f"{printable(runs[0].path)} was evaluated on {len(reports[0].labels)} test images and "
-                f"{printable(run.path)} on {len(report.labels)} others: evaluate both on the same, "
-                f"by `unperturbed evaluate {in_shell(run.path)}`"
+                f"{printable(run.path)} was evaluated on {len(report.labels)} test images and {first} on {images}: "
+                f"evaluate it on as many, by `{command}`"
             )
+        if not torch.equal(report.labels, widest.labels):
+            raise ValueError(
+                f"the test images of {printable(run.path)} have other labels than those of {first}: "
+                "evaluate both again, on the same data"
+            )
+
+
+def evaluating(run: Run, attacks: Sequence[str], like: Report) -> str:
+    """The command that attacks a run on as many images and with the seed of that report."""
+    seed = f" --seed {like.seed}" if like.seed else ""
+    names = in_shell(",".join(attacks))
+    return f"unperturbed evaluate {in_shell(run.path)} --attacks {names} --images {len(like.labels)}{seed}"
 
 
 def attacks_of_all(reports: Sequence[Report]) -> list[str]:

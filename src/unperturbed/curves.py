@@ -16,6 +16,7 @@ from .comparison import (
     Run,
     attacks_of_all,
     comparable_reports,
+    evaluating,
     fields_of,
     require_same_images,
     told_by_fields,
@@ -24,6 +25,7 @@ from .data import split
 from .datasets import load
 from .printing import in_shell, printable
 from .recipe import Recipe
+from .recipes.budgets import require_attack
 from .recipes.words import ATTACKS, told_apart
 from .report import Report, measured
 from .sweeps import Sweep
@@ -39,6 +41,8 @@ TRAINING: Mapping[str, tuple[str, str]] = {
     "images_per_second": ("speed", "images a second"),
 }
 """what a line of the log holds: the title of its panel and what is measured"""
+CLEAN = "clean"
+"""stands for no attack where attacks are named"""
 IN_PERCENT = ("labeled_accuracy", "largest_class_share")
 
 
@@ -176,40 +180,46 @@ def varied(
     if not shown:
         raise ValueError(
             "no attack is in all of these reports: evaluate every run with one, as by "
-            f"`unperturbed evaluate {in_shell(runs[0].path)} --attacks pgd`"
+            f"`{evaluating(runs[0], ['pgd'], reports[0])}`"
         )
+    standing = {run.path: survivors_in(report) for run, report in zip(runs, reports, strict=True)}
     for run, report in zip(runs, reports, strict=True):
-        if missing := [
-            attack for attack in shown if attack not in ("clean", *(each.name for each in report.attacks))
-        ]:
+        if missing := [attack for attack in shown if attack not in standing[run.path]]:
+            require_attack(missing[0])
             raise ValueError(
-                f"the report of {printable(run.path)} does not hold {printable(missing[0])}: "
-                f"`unperturbed evaluate {in_shell(run.path)} --attacks {in_shell(missing[0])}` adds it"
+                f"the report of {printable(run.path)} does not hold {', '.join(missing)}: "
+                f"`{evaluating(run, missing, report)}` adds it"
             )
     groups = series(runs, ignored=ignored, named_by_weight=named_by_weight)
     places = {run.path: x_of(run) for run in runs}
-    by_path = {run.path: report for run, report in zip(runs, reports, strict=True)}
     return tuple(
         Panel(
             title=ATTACKS.get(attack, attack),
             x_label=x_label,
             y_label="accuracy (%)",
             lines=tuple(
-                accuracies(label, grouped(members, places, by_path, attack)) for label, members in groups.items()
+                accuracies(label, grouped(members, places, standing, attack)) for label, members in groups.items()
             ),
         )
         for attack in shown
     )
 
 
+def survivors_in(report: Report) -> dict[str, Tensor]:
+    """Which images survive each attack of a report, and which are right without one."""
+    return {CLEAN: report.survivors()} | {each.name: report.survivors(each.name) for each in report.attacks}
+
+
 def grouped(
-    members: Sequence[Run], places: Mapping[Path, float], reports: Mapping[Path, Report], attack: str
+    members: Sequence[Run],
+    places: Mapping[Path, float],
+    standing: Mapping[Path, Mapping[str, Tensor]],
+    attack: str,
 ) -> list[tuple[float, list[Tensor]]]:
     """For each x in order, which images survive the attack in each of the runs there."""
     found: dict[float, list[Tensor]] = {}
     for run in members:
-        survivors = reports[run.path].survivors(None if attack == "clean" else attack)
-        found.setdefault(places[run.path], []).append(survivors)
+        found.setdefault(places[run.path], []).append(standing[run.path][attack])
     return sorted(found.items(), key=lambda item: item[0])
 
 

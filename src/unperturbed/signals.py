@@ -2,10 +2,13 @@
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 from types import FrameType
 
 Handler = Callable[[int, FrameType | None], None]
@@ -68,6 +71,25 @@ def ending_on_sigterm() -> Generator[None]:
 
     with handled(end, signal.SIGTERM):
         yield
+
+
+@contextmanager
+def ending_at_once() -> Generator[None]:
+    """Within this, SIGINT and SIGTERM end the command at once, as while it is imported: nothing has begun."""
+
+    def end(number: int, _: FrameType | None) -> None:
+        stopped = SignalError(number)
+        os.write(2, f"\nunperturbed: {stopped}\n".encode())
+        os._exit(stopped.code)
+
+    with handled(end, signal.SIGINT, signal.SIGTERM):
+        yield
+
+
+def started_as_command() -> bool:
+    """Whether Python was started for our command, and not for a program that imports us."""
+    as_module = sys.argv[:1] == ["-m"] and ("-m", "unperturbed") in pairwise(sys.orig_argv)
+    return as_module or [Path(word).stem for word in sys.argv[:1]] == ["unperturbed"]
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Generator, Tensor, nn
@@ -13,7 +13,7 @@ from .losses import cross_entropy, margin, slope_of
 from .neighborhoods import Linf, Spatial, require_radius
 from .objectives import frozen
 from .runtime import generator
-from .solvers import require_count
+from .solvers import require_choice, require_count
 
 Value = Literal["decision", "loss"]
 Scenario = Literal["pixel", "spatial"]
@@ -70,6 +70,7 @@ def surface(
     are random signs orthogonal to it. Linf(x', x) is |s| + |t|, so that the ball of radius eps is a diamond.
     Spatial: x is turned by s degrees and moved to the right by t pixels. `reach` bounds |s| and |t|.
     """
+    require_known(scenario, value, directions)
     low, high = reach or REACH[scenario]
     require_radius("the reach of a surface", low)
     require_radius("the reach of a surface", high)
@@ -108,6 +109,15 @@ def surface(
             else ("rotation (degrees)", "translation (pixels)")
         ),
     )
+
+
+def require_known(scenario: str, value: str, directions: str) -> None:
+    """Refuse words for a surface that mean nothing, alone or together."""
+    require_choice("scenario", scenario, *get_args(Scenario))
+    require_choice("value", value, *get_args(Value))
+    require_choice("directions", directions, *get_args(Directions))
+    if scenario == "spatial" and directions == "random":
+        raise ValueError("a spatial surface goes along rotation and translation, not along directions: omit them")
 
 
 def coordinates(reach: float, points: int) -> Tensor:

@@ -16,14 +16,17 @@ from .options import leading_word, parse
 
 Row = dict[str, str | int | None]
 KINDS = ("recipes", "defenses", "attacks", "experiments", "parts")
+OF_DATA = ("recipes", "attacks")
+"""what depends on the data set"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class List:
     """Name what there is: `unperturbed list [recipes | defenses | attacks | experiments | parts]`."""
 
-    data: Literal["digits", "mnist", "cifar10", "other"] = "other"
-    """whose budget the attacks are shown with"""
+    data: Literal["digits", "mnist", "cifar10", "other"] | None = None
+    """only recipes for that data set, and attacks with the budget that is usual there; if not given, all recipes, and
+    attacks as on other data"""
     json: bool = False
     """everything, for machines"""
 
@@ -34,10 +37,15 @@ def catalog(arguments: list[str]) -> None:
     command = parse(List, rest, usage="list [KIND]")
     if (kind or KINDS[0]) not in KINDS:
         raise ValueError(f"there is no list of {kind!r} (there are {', '.join(KINDS)})")
-    attacks = attack_rows(usual_budget(command.data))
+    if command.data is not None and kind not in (None, *OF_DATA) and not command.json:
+        raise ValueError(
+            f"there is one list of {kind} for all data: leave --data out, or list {' or '.join(OF_DATA)}"
+        )
+    attacks = attack_rows(usual_budget(command.data or "other"))
+    recipes = recipe_rows(command.data)
     if command.json:
         everything = {
-            "recipes": recipe_rows(),
+            "recipes": recipes,
             "defenses": DEFENSES,
             "attacks": attacks,
             "experiments": {name: experiment.title for name, experiment in experiments().items()},
@@ -48,7 +56,11 @@ def catalog(arguments: list[str]) -> None:
         return
     match kind or KINDS[0]:
         case "recipes":
-            show(recipe_rows())
+            if not recipes:
+                raise ValueError(
+                    "recipes are for digits, mnist and cifar10: train by one of them with --data.name FILE"
+                )
+            show(recipes)
         case "defenses":
             show([{"defense": name, "what it is": words} for name, words in DEFENSES.items()])
         case "attacks":
@@ -65,8 +77,8 @@ def names(choices: tuple[type, ...]) -> list[str]:
     return [choice.__name__ for choice in choices]
 
 
-def recipe_rows() -> list[Row]:
-    """A row for each recipe."""
+def recipe_rows(data: str | None) -> list[Row]:
+    """A row for each recipe, or for each on that data set."""
     return [
         {
             "recipe": recipe.name,
@@ -77,6 +89,7 @@ def recipe_rows() -> list[Row]:
             "steps": recipe.steps,
         }
         for recipe in RECIPES.values()
+        if data in (None, recipe.data.name)
     ]
 
 

@@ -9,7 +9,16 @@ from typing import Literal
 from .. import recipe as recipe_files
 from .. import report as reports
 from ..comparison import Run, compared
-from ..curves import Duration, Panel, over_perturbation, over_time, over_unlabeled, over_weight, training_curves
+from ..curves import (
+    CLEAN,
+    Duration,
+    Panel,
+    over_perturbation,
+    over_time,
+    over_unlabeled,
+    over_weight,
+    training_curves,
+)
 from ..datasets import load
 from ..figures import draw_panels, files_for, require_writable, save
 from ..neighborhoods import Linf
@@ -17,7 +26,7 @@ from ..printing import printable, quoted
 from ..progress import watching
 from ..recipe import nearest
 from ..recipes import usual_budget
-from ..recipes.budgets import Budget, chosen
+from ..recipes.budgets import Budget, chosen, expanded
 from ..solvers import require_count
 from ..sweeps import Sweep, sweep
 from .options import leading_words, parse
@@ -41,7 +50,8 @@ class Curve:
     """
 
     attacks: str | None = None
-    """names separated by commas, or of sets, or clean; else those all reports hold, and for perturbation compound"""
+    """names separated by commas, or of sets, or clean where reports are read; else those all reports hold, and for
+    perturbation compound"""
     against: Literal["fraction", "eps"] = "fraction"
     """perturbation: what accuracy is drawn against; eps is for attacks in the Linf ball"""
     fractions: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -93,10 +103,10 @@ def curve(arguments: list[str]) -> None:
 
 def panels_of(kind: str, command: Curve, runs: Sequence[Run]) -> tuple[Panel, ...]:
     """The curves of that kind."""
-    named = tuple(word.strip() for word in command.attacks.split(",")) if command.attacks else ()
+    named = expanded(command.attacks) if command.attacks is not None else []
     match kind:
         case "perturbation":
-            attacks = require_attacks(command)
+            attacks = require_attacks(command, named)
             return over_perturbation(runs, swept(command, runs, attacks), attacks, against=command.against)
         case "unlabeled":
             return over_unlabeled(runs, named, folder=command.data)
@@ -105,12 +115,16 @@ def panels_of(kind: str, command: Curve, runs: Sequence[Run]) -> tuple[Panel, ..
         case "time":
             return over_time(runs, named, unit=command.unit)
         case _:
+            if named:
+                raise ValueError("logs hold no attacks: leave --attacks out, and choose what is drawn by --show")
             return training_curves(runs, command.show)
 
 
-def require_attacks(command: Curve) -> list[str]:
+def require_attacks(command: Curve, named: Sequence[str]) -> list[str]:
     """The attacks of a sweep; one without an eps is refused on an axis of eps."""
-    attacks = chosen(command.budget.attacks(), command.attacks or "compound")
+    if CLEAN in named:
+        raise ValueError("clean is no attack, and where every curve begins, at fraction 0: leave it out of --attacks")
+    attacks = chosen(command.budget.attacks(), ",".join(named) or "compound")
     for name, attack in attacks.items():
         if command.against == "eps" and not isinstance(attack.within, Linf):
             raise ValueError(f"{name} does not keep to an Linf ball, so it has no eps: use --against fraction")

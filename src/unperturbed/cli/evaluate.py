@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from .. import report as reports
 from ..datasets import load
 from ..engine import Precision
 from ..evaluation import evaluate as evaluate_model
+from ..evaluation import settings_of
 from ..files import set_aside, write_whole
 from ..neighborhoods import Linf, Spatial
 from ..printing import printable
@@ -34,7 +35,7 @@ class Evaluate:
     """Attack the finished model of a run on the test images: `unperturbed evaluate DIR`; writes DIR/report.json.
 
     Attacks that the report already holds for this model are not run again, so an interrupted evaluation goes on.
-    A report on other images, or of the same attacks with other settings, is kept under another name.
+    A report on other images, or with attacks that go elsewhere under this budget, is kept under another name.
     """
 
     attacks: str = "quick"
@@ -79,6 +80,8 @@ def evaluate(arguments: list[str]) -> None:
         require_count("--images", command.images)
     if command.trust:
         require_positive("--trust-seconds", command.trust_seconds)
+        if command.budget.eps * command.budget.fraction == 0:
+            raise ValueError("--trust looks around each image, and with eps or fraction 0 nothing is there: omit one")
     run = RunDirectory(Path(word))
     dataset = load(recipe.data.name, command.data)
     model = fresh_model(recipe, dataset)
@@ -86,7 +89,7 @@ def evaluate(arguments: list[str]) -> None:
     images, labels = dataset.test_images[: command.images], dataset.test_labels[: command.images]
     with joined(command.device) as processes, watching() as watcher:
         watcher.title = recipe.name
-        reporter = Reporter(run.report)
+        reporter = Reporter(run.report, command.budget)
         processes.collected(run.path)
         report = evaluate_model(
             model,
@@ -104,6 +107,8 @@ def evaluate(arguments: list[str]) -> None:
         )
         if not processes.first:
             return
+        if reporter.loses(report):
+            reporter.save(report)
         card = trusted(command, model, images, labels, watcher) if command.trust else None
     if card is not None:
         write_whole(run.path / "trust.json", json.dumps(card.plain(), indent=1).encode())
@@ -118,16 +123,29 @@ def evaluate(arguments: list[str]) -> None:
 class Reporter:
     """Writes the report of a run; one that holds what the new one does not is set aside first, not lost."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, budget: Budget) -> None:
         self.path = path
-        self.previous = reports.read(path) if path.exists() else None
+        self.found = reports.read(path) if path.exists() else None
+        self.previous = None if self.found is None else within(self.found, budget)
+        """what of it the new report goes on from"""
         self.aside: Path | None = None
+
+    def loses(self, report: Report) -> bool:
+        """Whether the report that was found holds what this one does not."""
+        return self.found is not None and report.lacks(self.found)
 
     def save(self, report: Report) -> None:
         """Write the report as it is after another attack."""
-        if self.previous is not None and self.aside is None and report.lacks(self.previous):
+        if self.aside is None and self.loses(report):
             self.aside = set_aside(self.path)
         write_whole(self.path, report.dumps().encode())
+
+
+def within(report: Report, budget: Budget) -> Report:
+    """The report without attacks that are others under that budget: budgets that differ have no common worst case."""
+    settings = {name: settings_of(attack) for name, attack in budget.attacks().items()}
+    kept = (result for result in report.attacks if settings.get(result.name, result.settings) == result.settings)
+    return replace(report, attacks=tuple(kept))
 
 
 def trusted(command: Evaluate, model: nn.Module, images: Tensor, labels: Tensor, watcher: Bars | Lines) -> Card:

@@ -28,7 +28,7 @@ class Report:
     around: int | None = Page().around
     """the test image they surround; None: the first that most runs classify correctly"""
     points: int = Page().points
-    """points of a surface along each axis"""
+    """points of a surface along each axis, odd, so that the image itself is in the middle"""
     seed: int = Page().seed
     """seed of the choice of images and of the directions of surfaces"""
     data: Path | None = None

@@ -10,7 +10,7 @@ from ..printing import printable
 from ..recipes import usual_budget
 from ..runtime import pick_device
 from ..solvers import require_positive
-from ..surfaces import Directions, Scenario, Surface, Value
+from ..surfaces import Directions, Scenario, Surface, Value, require_known
 from ..surfaces import surface as surface_around
 from .options import leading_words, parse
 
@@ -33,8 +33,8 @@ class Around:
     """the first direction of the pixel scenario: each model's adversarial one, or random signs"""
     points: int = 101
     """points along each axis"""
-    reach: tuple[float, float] | None = None
-    """how far both axes go: eps and eps, or degrees and pixels; else as far as attacks on that data set"""
+    reach: tuple[float, ...] = ()
+    """how far the two axes go: eps and eps, or degrees and pixels; else as far as attacks on that data set"""
     seed: int = 0
     """seed of the random direction"""
     out: Path | None = None
@@ -51,12 +51,11 @@ def surface(arguments: list[str]) -> None:
     command = parse(Around, rest, usage="surface DIR [DIR …]")
     if not words:
         raise ValueError("surface needs the directory of a run: unperturbed surface DIR [DIR …] --around INDEX")
+    require_known(command.scenario, command.value, command.directions)
     files = files_for(command.out or Path(f"surface-{command.scenario}-{command.value}-{command.around}"))
     require_writable(files)
     runs = compared([Path(word) for word in words])
-    reach = command.reach or usual_reach(runs[0].recipe.data.name, command.scenario)
-    for number in reach:
-        require_positive("--reach", number)
+    reach = reach_of(command, runs[0].recipe.data.name)
     device = pick_device(command.device)
     dataset = load(runs[0].recipe.data.name, command.data)
     require_image(dataset, command.around)
@@ -80,10 +79,18 @@ def surface(arguments: list[str]) -> None:
     print(printable(f"written: {', '.join(map(str, files))}"))
 
 
-def usual_reach(data: str, scenario: Scenario) -> tuple[float, float]:
-    """As far as the attacks on that data set go."""
-    budget = usual_budget(data)
-    return (budget.eps, budget.eps) if scenario == "pixel" else (budget.rotation, budget.translation)
+def reach_of(command: Around, data: str) -> tuple[float, float]:
+    """How far both axes go; as far as the attacks on that data set where nothing is said."""
+    if not command.reach:
+        budget = usual_budget(data)
+        return (budget.eps, budget.eps) if command.scenario == "pixel" else (budget.rotation, budget.translation)
+    if len(command.reach) != 2:
+        raise ValueError(
+            f"--reach takes two numbers, one for each axis, got {len(command.reach)}: as --reach 0.1 0.1"
+        )
+    for number in command.reach:
+        require_positive("--reach", number)
+    return command.reach[0], command.reach[1]
 
 
 def require_image(dataset: Dataset, index: int) -> None:

@@ -26,6 +26,7 @@ HEADLINE = (
 )
 """what a reader wants to know first: rows of the headline table, where the paper prints them, and their columns"""
 VERDICTS = {"pass": "**pass**", "fail": "**fail**", "undecided": "not decided"}
+NO_RESULT = "not judged by a smoke run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +101,16 @@ def cell_text(
     return f"{shown} / {ours}"
 
 
-def statement_lines(experiment: Experiment, found: Found) -> list[str]:
-    """A line for each statement: its verdict and the figures."""
+def statement_lines(experiment: Experiment, found: Found, scale: Scale | None = None) -> list[str]:
+    """A line for each statement: its verdict and the figures; smoke runs, which are no results, decide none."""
     lines: list[str] = []
     for statement in experiment.statements:
         verdict, figures = statement.check(found)
+        judged = NO_RESULT if scale == "smoke" else VERDICTS[verdict]
         if figures == NOT_MEASURED:
             lines.append(f"- not yet: {statement.words}")
         else:
-            lines.append(f"- {VERDICTS[verdict]}: {statement.words} ({figures})")
+            lines.append(f"- {judged}: {statement.words} ({figures})")
     return lines
 
 
@@ -163,7 +165,7 @@ def experiment_text(experiment: Experiment, evidence: Sequence[Evidence], level:
         parts.append(f"{level}# {edition.title[0].upper()}{edition.title[1:]}")
         own = [table for table in experiment.tables if shown_in(table, edition)]
         parts.extend(f"{table.title}:\n\n{table_text(table, edition)}" for table in own)
-        parts.append("\n".join(statement_lines(experiment, Measured(edition.evidence))))
+        parts.append("\n".join(statement_lines(experiment, Measured(edition.evidence), edition.scale)))
         parts.append(spent(experiment, edition))
     missing = [table for table in experiment.tables if not any(shown_in(table, edition) for edition in told)]
     if told and missing:

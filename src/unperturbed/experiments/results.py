@@ -1,7 +1,6 @@
-"""docs/results.md, generated from the evidence in results/: `python -m unperturbed.experiments.results`."""
+"""docs/results.md, generated from the evidence in results/: `unperturbed reproduce --write docs/results.md`."""
 
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,12 +13,12 @@ from .planning import PlannedRun, planned
 from .scales import NETWORKS, Scale
 
 FOLDER = Path("results") / "reproduce"
-PAGE = Path("docs") / "results.md"
 INTRODUCTION = """# Results
 
 The paper's tables and figures with our numbers beside them, its statements with their verdicts, and what differs.
-Generated from the JSON files in `results/reproduce` by `python -m unperturbed.experiments.results`; a test compares.
-Each file holds a run's recipe, its log, its seconds and device, and what every attack made of every test image.
+Generated from the JSON files in `results/reproduce` by `unperturbed reproduce --write docs/results.md`; a test
+compares. Each file holds a run's recipe, its log, its seconds and device, and what every attack made of every test
+image.
 
 Accuracies are in percent: the paper's / ours; `–` where there is no number, in the paper or yet. ± is the standard
 error over seeds where several were run. A statement is decided where differences are more than two standard errors,
@@ -74,8 +73,3 @@ def present(chosen: Sequence[Experiment], scale: Scale, out: Path) -> list[Plann
 def collect(runs: Sequence[PlannedRun], out: Path, folder: Path) -> list[Path]:
     """Write the evidence of finished runs to a folder: the paths."""
     return [write(evidence, folder) for evidence in found_in(runs, out)]
-
-
-if __name__ == "__main__":
-    source, target = (Path(word) for word in (*sys.argv[1:], str(FOLDER), str(PAGE))[:2])
-    print(f"{target}: {write_page(source, target)} runs")

@@ -2,8 +2,10 @@
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from itertools import combinations
+from typing import Any
 
 from .. import recipe as recipes
 from ..attacks import Attack
@@ -22,25 +24,48 @@ CAPPED_BY_L2 = ("ddn", "cw-l2")
 
 
 def budget_of(result: AttackResult, usual: Budget) -> Budget | None:
-    """The budget with which the attack of that name has just these settings; none for an attack of somebody's own."""
+    """A budget within which the attack of that name has just these settings; none for an attack of somebody's own.
+
+    It is the one that differs from the usual one in as little as possible.
+    """
     stated: dict[str, float] = {}
     for name in ("eps", "steps", "step_size", "rotation", "translation", "pixels"):
         found = re.search(rf"\b{name}=([0-9.e+-]{{1,24}})", result.settings)
         if found is not None:
             stated["l2" if name == "eps" and result.name in CAPPED_BY_L2 else name] = number(found[1])
-    steps, pixels = int(stated.get("steps", usual.steps)), int(stated.get("pixels", usual.pixels))
-    if not (0 < steps <= MOST_STEPS and 0 < pixels <= MOST_STEPS):
+    for name in ("steps", "pixels"):
+        if not 0 < stated.get(name, 1) <= MOST_STEPS:
+            return None
+    whole = {name: int(stated[name]) for name in ("steps", "pixels") if name in stated}
+    some = (names for count in range(len(stated) + 1) for names in combinations(stated, count))
+    tried = (changed(usual, {name: (stated | whole)[name] for name in names}) for names in some)
+    return next((budget for budget in tried if budget is not None and makes(budget, [result])), None)
+
+
+def changed(budget: Budget, changes: Mapping[str, Any]) -> Budget | None:
+    """The budget with these changes, where there can be such a one."""
+    try:
+        return replace(budget, **changes)
+    except (ValueError, ArithmeticError):
         return None
-    changed = stated | {"steps": steps, "pixels": pixels, "fraction": 1.0}
-    for changes in ({}, changed):
-        try:
-            budget = replace(usual, **changes)
-            attack = budget.attacks().get(result.name)
-        except (ValueError, ArithmeticError):
-            continue
-        if attack is not None and settings_of(attack) == result.settings:
-            return budget
-    return None
+
+
+def makes(budget: Budget, results: Sequence[AttackResult]) -> bool:
+    """Whether the attacks of these names have just these settings within the budget."""
+    try:
+        attacks = budget.attacks()
+    except (ValueError, ArithmeticError):
+        return False
+    return all(result.name in attacks and settings_of(attacks[result.name]) == result.settings for result in results)
+
+
+def common_budget(found: Sequence[tuple[AttackResult, Budget]], usual: Budget) -> Budget | None:
+    """One budget that makes all of these results, put together from the ones that make each."""
+    each = [changes_between(usual, budget) for _, budget in found]
+    everything = {name: value for changes in each for name, value in changes.items()}
+    tried = (changed(usual, everything | changes) for changes in each)
+    results = [result for result, _ in found]
+    return next((budget for budget in tried if budget is not None and makes(budget, results)), None)
 
 
 def number(digits: str) -> float:
@@ -89,13 +114,13 @@ def options_between(named: Recipe | None, recipe: Recipe) -> list[str] | None:
 
 
 def evaluating(run: EvaluatedRun, dataset: Dataset, out: str) -> list[str]:
-    """A command for each budget of the attacks in a report, and for the trust card."""
+    """A command for the attacks in a report, for each budget where they have several, and for the trust card."""
     usual = usual_budget(run.recipe.data.name)
+    found = [(result, budget) for result in run.report.attacks if (budget := budget_of(result, usual)) is not None]
+    common = common_budget(found, usual)
     together: dict[tuple[str, ...], list[str]] = {}
-    for result in run.report.attacks:
-        budget = budget_of(result, usual)
-        if budget is not None:
-            together.setdefault(budget_options(budget, usual), []).append(result.name)
+    for result, budget in found:
+        together.setdefault(budget_options(common or budget, usual), []).append(result.name)
     images = len(run.report.labels)
     limit = [] if images == len(dataset.test_labels) else ["--images", str(images)]
     seed = [] if run.report.seed == 0 else ["--seed", str(run.report.seed)]
@@ -111,8 +136,11 @@ def evaluating(run: EvaluatedRun, dataset: Dataset, out: str) -> list[str]:
 
 def budget_options(budget: Budget, usual: Budget) -> tuple[str, ...]:
     """The options by which a budget differs from the usual one."""
+    changes = changes_between(usual, budget).items()
+    return tuple(word for name, value in changes for word in (f"--budget.{name.replace('_', '-')}", repr(value)))
+
+
+def changes_between(usual: Budget, budget: Budget) -> dict[str, float]:
+    """The fields of a budget that differ from those of the usual one."""
     values: Mapping[str, float] = {slot.name: getattr(budget, slot.name) for slot in fields(budget)}
-    changed = {name: value for name, value in values.items() if value != getattr(usual, name)}
-    return tuple(
-        word for name, value in changed.items() for word in (f"--budget.{name.replace('_', '-')}", repr(value))
-    )
+    return {name: value for name, value in values.items() if value != getattr(usual, name)}

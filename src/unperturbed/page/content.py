@@ -120,21 +120,22 @@ def risks_of(report: Report, result: AttackResult) -> Risks:
 
 
 def marked(rows: Sequence[Row]) -> list[Row]:
-    """The rows with the best accuracy of each column marked; a single run is not compared with anything."""
-    if len(rows) < 2:
-        return list(rows)
-    cells = [(row.clean, *row.attacked, row.worst) for row in rows]
-    tops = [
-        max((cell.share for cell in column if cell is not None), default=None) for column in zip(*cells, strict=True)
+    """The rows with the best accuracy of each column marked, among the runs that were on the same images."""
+    return [with_marks(row, [other for other in rows if other.images == row.images]) for row in rows]
+
+
+def with_marks(row: Row, rivals: Sequence[Row]) -> Row:
+    """The row with each of its cells marked that no rival's exceeds; alone it is not compared with anything."""
+    if len(rivals) < 2:
+        return row
+    columns = zip(*((rival.clean, *rival.attacked, rival.worst) for rival in rivals), strict=True)
+    tops = [max((cell.share for cell in column if cell is not None), default=None) for column in columns]
+    cells = (row.clean, *row.attacked, row.worst)
+    _, *attacked, worst = [
+        with_mark(cell, cell is not None and cell.share == top) for cell, top in zip(cells, tops, strict=True)
     ]
-    changed = [
-        [with_mark(cell, cell is not None and cell.share == top) for cell, top in zip(line, tops, strict=True)]
-        for line in cells
-    ]
-    return [
-        replace(row, clean=line[0] or row.clean, attacked=tuple(line[1:-1]), worst=line[-1])
-        for row, line in zip(rows, changed, strict=True)
-    ]
+    clean = replace(row.clean, best=row.clean.share == tops[0])
+    return replace(row, clean=clean, attacked=tuple(attacked), worst=worst)
 
 
 def with_mark(cell: Accuracy | None, best: bool) -> Accuracy | None:

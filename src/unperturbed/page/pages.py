@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,7 +16,6 @@ import torch
 from ..evaluation import AttackWatcher
 from ..files import explained, write_whole
 from ..runtime import pick_device, threads
-from ..solvers import require_count
 from .evaluated import Group, read_groups
 from .landscapes import require_image, surfaces_of
 from .markup import script_data, text
@@ -42,14 +42,17 @@ class Page:
     around: int | None = None
     """the test image they surround; None: the first that most runs classify correctly"""
     points: int = 41
-    """points of a surface along each axis"""
+    """points of a surface along each axis, odd, so that the image itself is in the middle"""
     seed: int = 0
     """seed of the choice of images and of the directions of surfaces"""
 
     def __post_init__(self) -> None:
         if self.images < 0:
             raise ValueError(f"--images must be at least 0, got {self.images}: use 0 for no gallery")
-        require_count("--points", self.points)
+        if self.points < 3 or self.points % 2 == 0:
+            raise ValueError(
+                f"--points must be odd and at least 3, so that the image itself is in the middle, got {self.points}"
+            )
 
     def options(self) -> list[str]:
         """The words of a command line that ask for such a page."""
@@ -165,9 +168,16 @@ def title_of(groups: Sequence[Group]) -> str:
 def summary_of(groups: Sequence[Group]) -> str:
     """How much was done, in a sentence for each data set."""
     return " ".join(
-        f"{Path(group.dataset.name).name}: {len(group.runs)} run{'s' if len(group.runs) > 1 else ''}, attacked on "
-        f"{group.shared_images} of {len(group.dataset.test_labels)} test images."
+        f"{Path(group.dataset.name).name}: {attacked_on(group)} of {len(group.dataset.test_labels)} test images."
         for group in groups
+    )
+
+
+def attacked_on(group: Group) -> str:
+    """How many runs were attacked on how many images."""
+    counts = Counter(len(run.report.labels) for run in group.runs)
+    return " and ".join(
+        f"{runs} run{'s' if runs > 1 else ''} attacked on {images}" for images, runs in sorted(counts.items())
     )
 
 

@@ -131,22 +131,20 @@ def results(rows: Sequence[Row], columns: Sequence[Column], number: int) -> str:
 
 
 def findings(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
-    """For each column its best run, with the numbers."""
+    """For each column its best run, with the numbers; runs on different images are not compared."""
     named = [("Without an attack", [row.clean for row in rows])]
     named += [(f"Under {text(column.title)}", [row.attacked[i] for row in rows]) for i, column in enumerate(columns)]
     sentences: list[str] = []
     for words, column in named:
-        found = [
-            (cell.share, -place, row, cell)
-            for place, (row, cell) in enumerate(zip(rows, column, strict=True))
-            if cell
-        ]
-        share, _, row, cell = max(found, key=lambda each: each[:2])
-        most = "" if len(found) == 1 else f", the most of {len(found)} runs"
-        sentences.append(
-            f"{words}, <strong>{text(row.title)}</strong> is right on {100 * share:.1f} % of {row.images} images "
-            f"({100 * cell.low:.1f} – {100 * cell.high:.1f}){most}."
-        )
+        known = [(row, cell) for row, cell in zip(rows, column, strict=True) if cell is not None]
+        for images in dict.fromkeys(row.images for row, _ in known):
+            found = [(row, cell) for row, cell in known if row.images == images]
+            row, cell = max(found, key=lambda each: each[1].share)
+            most = "" if len(found) == 1 else f", the most of {len(found)} runs"
+            sentences.append(
+                f"{words}, <strong>{text(row.title)}</strong> is right on {100 * cell.share:.1f} % of {images} "
+                f"images ({100 * cell.low:.1f} – {100 * cell.high:.1f}){most}."
+            )
     return sentences
 
 

@@ -89,7 +89,10 @@ def results_table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     ]
     compared = any(found is not None and found.paper for row in rows for found in (row.clean, *row.attacked))
     caption = "Accuracy in percent with its 95 % interval (Wilson)."
-    caption += " ★ marks the best of a column." if len(rows) > 1 else ""
+    apart = len({row.images for row in rows}) > 1
+    caption += " Runs on different test images are not compared." if apart else ""
+    best = "the best of a column among runs on the same images" if apart else "the best of a column"
+    caption += f" ★ marks {best}." if any(row.clean.best for row in rows) else ""
     caption += " Below some: what the paper reports for the same experiment." if compared else ""
     return table(caption, head, body, name="Accuracy under attack", kind="results")
 

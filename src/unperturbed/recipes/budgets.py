@@ -126,11 +126,21 @@ class Budget:
 
 def chosen(attacks: Mapping[str, Stated], names: str) -> Mapping[str, Stated]:
     """The attacks that a list with commas names, one by one or by the name of a set; all is every one."""
-    picked: dict[str, Stated] = {}
-    for word in (word.strip().lower() for word in names.split(",")):
-        for name in attacks if word == "all" else SETS.get(word, (word,)):
-            if name not in attacks:
-                known = [*attacks, *SETS, "all"]
-                raise ValueError(f"there is no attack {name!r}{nearest(name, known)} (there are {', '.join(known)})")
-            picked[name] = attacks[name]
-    return picked
+    picked = expanded(names)
+    for name in picked:
+        require_attack(name)
+    return {name: attacks[name] for name in picked}
+
+
+def expanded(names: str) -> list[str]:
+    """The names in a list with commas, each once, those of sets replaced by their attacks."""
+    known = {**SETS, "all": tuple(REASONS)} | {name: (name,) for name in REASONS}
+    words = [word.strip() for word in names.split(",")]
+    return list(dict.fromkeys(name for word in words for name in known.get(word.lower(), (word,))))
+
+
+def require_attack(name: str) -> None:
+    """Refuse a name that no attack has."""
+    known = [*REASONS, *SETS, "all"]
+    if name not in REASONS:
+        raise ValueError(f"there is no attack {name!r}{nearest(name.lower(), known)} (there are {', '.join(known)})")

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from .recipe import SGD
+from .objectives import Objective, sees_unlabeled
+from .recipe import SGD, Recipe
 from .schedules import Cyclic, Piecewise
 
 Record = dict[str, float | int]
@@ -48,6 +49,26 @@ class CollapseAlarm:
             f"step {record['step']}: {seen}, as happens when the robust term outweighs the labels: "
             "lengthen --ramp.over, lower --objective.weight or lower the learning rate"
         )
+
+
+def require_use(objective: Objective, unlabeled: int, advice: str, *, labeled_by_another: bool = False) -> None:
+    """Refuse unlabeled images that an objective does not look at: they would fill most of each batch for nothing."""
+    if unlabeled and not sees_unlabeled(objective, labeled_by_another=labeled_by_another):
+        raise ValueError(
+            f"{type(objective).__name__} sees labeled images alone, and {unlabeled} unlabeled ones would take their "
+            f"place in each batch: {advice}"
+        )
+
+
+def require_use_by(recipe: Recipe, unlabeled: int) -> None:
+    """Refuse unlabeled images that the objective of a recipe does not look at, or that of its teacher."""
+    labeled = (
+        "set --labeler teacher or average, " if sees_unlabeled(recipe.objective, labeled_by_another=True) else ""
+    )
+    advice = f"set --data.unlabeled 0 and name no files of them, {labeled}or choose a recipe that uses them, as SRT's"
+    require_use(recipe.objective, unlabeled, advice, labeled_by_another=recipe.labeler != "current")
+    if recipe.labeler == "teacher" and recipe.teacher.unlabeled:
+        require_use(recipe.teacher.objective, unlabeled, "leave --teacher.unlabeled out")
 
 
 def blame(standard_is_finite: bool, optimizer: SGD) -> str:

@@ -222,6 +222,15 @@ def with_solvers(objective: Objective, change: Callable[[Solver], Solver]) -> Ob
     return replace(objective, **changes)
 
 
+def sees_unlabeled(objective: Objective, *, labeled_by_another: bool = False) -> bool:
+    """Whether unlabeled images count in an objective, also where another model labels them; a stranger's may."""
+    if type(objective) is Mixture:
+        return any(sees_unlabeled(one, labeled_by_another=labeled_by_another) for one in objective.objectives)
+    if type(objective) in (AT, TRADES):
+        return labeled_by_another
+    return type(objective) not in (Standard, KLR)
+
+
 def own_opinion(f: nn.Module, x: Tensor) -> Tensor:
     """The logits f gives x, as constants; their argmax is C(x)."""
     with torch.no_grad():

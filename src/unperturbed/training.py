@@ -17,6 +17,7 @@ from .averaging import Average
 from .data import Data
 from .datasets import Dataset, load
 from .engine import Engine, Precision, layout_kept
+from .guards import require_use, require_use_by
 from .images import Images, parts
 from .inputs import check_model
 from .objectives import SRT, Objective
@@ -62,8 +63,9 @@ def fit(
     """
     check_model(model)
     x, y = labeled
-    nothing = x[:0]
-    images = len(x) + (0 if unlabeled is None else len(unlabeled))
+    nothing, objective = x[:0], objective or SRT()
+    others = 0 if unlabeled is None else len(unlabeled)
+    require_use(objective, others, "leave unlabeled out, or choose an objective that uses it, as SRT")
     with layout_kept(model):
         trainer = Trainer(
             f=model,
@@ -74,9 +76,9 @@ def fit(
                 validation=nothing,
                 validation_labels=y[:0],
             ),
-            objective=objective or SRT(),
+            objective=objective,
             steps=steps,
-            batch=max(1, min(BATCH, images)) if batch is None else batch,
+            batch=max(1, min(BATCH, len(x) + others)) if batch is None else batch,
             optimizer=optimizer or SGD(rate=Cyclic(peak=0.05)),
             ramp=ramp or Ramp(over=0.5),
             augmentation=Data(crop=crop, flip=flip),
@@ -189,6 +191,7 @@ def prepare(
     """The directory of a run, claimed and held, and its trainer, as far as an earlier process took it."""
     dataset = load(recipe.data.name, folder)
     images = parts(dataset, recipe.data)
+    require_use_by(recipe, len(images.unlabeled))
     recipe = with_checksum(recipe, images)
     trainer = trainer_by(recipe, dataset, images, device)
     run = RunDirectory(out)

@@ -231,6 +231,13 @@ def sees_unlabeled(objective: Objective, *, labeled_by_another: bool = False) ->
     return type(objective) not in (Standard, KLR)
 
 
+def has_robust_term(objective: Objective) -> bool:
+    """Whether an objective has a second term, which may outweigh the labels; a stranger's may have."""
+    if type(objective) is Mixture:
+        return any(map(has_robust_term, objective.objectives))
+    return type(objective) not in (Standard, AT)
+
+
 def own_opinion(f: nn.Module, x: Tensor) -> Tensor:
     """The logits f gives x, as constants; their argmax is C(x)."""
     with torch.no_grad():

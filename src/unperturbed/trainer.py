@@ -16,7 +16,7 @@ from .engine import Engine, Precision, engine_for
 from .guards import CollapseAlarm, DivergedError, Record, blame
 from .images import Images
 from .inputs import as_float
-from .objectives import Objective, Terms, frozen
+from .objectives import Objective, Terms, frozen, has_robust_term
 from .processes import present, shared
 from .recipe import SGD, Validation
 from .runtime import generator, random_numbers_kept
@@ -129,7 +129,9 @@ class Trainer:
         labeled, self.probe_labels, unlabeled = self.images.some_of_each(PROBE, rng)
         self.probe = torch.cat([labeled, unlabeled])
         counts = self.images.labels.bincount()
-        self.alarm = CollapseAlarm(largest_label_share=(counts.max() / counts.sum()).item())
+        self.alarm = CollapseAlarm(
+            largest_label_share=(counts.max() / counts.sum()).item(), robust_term=has_robust_term(self.objective)
+        )
 
     def remark(self, sentence: str) -> None:
         """Keep a sentence of the engine for whoever watches; nothing is said twice."""

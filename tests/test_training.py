@@ -34,7 +34,7 @@ from unperturbed.recipes import RECIPES
 from unperturbed.runs import RunDirectory
 from unperturbed.schedules import Cyclic, Piecewise
 from unperturbed.solvers import FGSM
-from unperturbed.training import fit, fresh_model, parts, train
+from unperturbed.training import fit, fresh_model, parts, train, train_together
 
 CPU = torch.device("cpu")
 LABELED = replace(TINY, data=replace(TINY.data, unlabeled=0))
@@ -255,6 +255,29 @@ def test_a_run_that_diverges_keeps_the_last_good_checkpoint_and_no_model(tmp_pat
     assert not run.weights.exists()
 
 
+def test_a_checkpoint_is_spoken_of_only_where_there_is_one(tmp_path):
+    hot = replace(LABELED, objective=Standard(), optimizer=SGD(rate=Piecewise(rate=1e25)))
+    for seconds, spoken_of in ((3600.0, False), (0.0, True)):
+        with pytest.raises(DivergedError) as error:
+            train(hot, tmp_path / str(seconds), device="cpu", checkpoint_seconds=seconds)
+        assert ("a checkpoint from before that is kept" in str(error.value)) is spoken_of
+        assert RunDirectory(tmp_path / str(seconds)).checkpoint.exists() is spoken_of
+    with pytest.raises(DivergedError) as error:
+        fit(dense(), labeled=stripes(20), steps=60, device="cpu", optimizer=SGD(rate=Piecewise(rate=1e25)))
+    assert "checkpoint" not in str(error.value)
+
+
+def test_a_run_that_diverges_does_not_cost_its_neighbors_their_steps(uninterrupted, tmp_path):
+    hot = replace(LABELED, objective=Standard(), optimizer=SGD(rate=Piecewise(rate=1e25)))
+    with pytest.raises(DivergedError):
+        train_together({tmp_path / "good": TINY, tmp_path / "hot": hot}, device="cpu", checkpoint_seconds=3600.0)
+    state = RunDirectory(tmp_path / "good").read_checkpoint(CPU)
+    assert state is not None
+    assert state["step"] == TINY.log_every
+    assert not RunDirectory(tmp_path / "hot").checkpoint.exists()
+    assert trained(TINY, tmp_path / "good").weights.read_bytes() == uninterrupted.weights.read_bytes()
+
+
 # Which images are used
 
 
@@ -437,6 +460,11 @@ def test_fit_repeats_itself_and_leaves_the_random_numbers_of_the_caller_alone():
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(next(one.parameters()), next(same.parameters()))
     assert not torch.equal(next(one.parameters()), next(other.parameters()))
+
+
+def test_fit_leaves_no_gradients_behind():
+    f = fit(dense(), labeled=stripes(20), steps=2, batch=20, device="cpu")
+    assert all(weight.grad is None for weight in f.parameters())
 
 
 def test_fit_passes_its_settings_on():

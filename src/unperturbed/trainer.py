@@ -155,7 +155,7 @@ class Trainer:
         found = "loss is" if min(standard, robust) < self.steps else "weights are"
         raise DivergedError(
             f"the {found} not finite from step {min(standard, robust, self.step)} on; most likely to blame is "
-            f"{blame(standard > robust, self.optimizer)}: lower it; a checkpoint from before that is kept"
+            f"{blame(standard > robust, self.optimizer)}: lower it"
         )
 
     @torch.no_grad()
@@ -240,6 +240,7 @@ class Trainer:
             estimate_batchnorm(self.f, [as_float(part) for part in sample.split(PROBE)])
         self.f.eval()
         self.outer.recorded.forget()
+        self.outer.sgd.zero_grad(set_to_none=True)
 
     def publish(self, record: Record, watcher: Watcher | None, write_log: Callable[[Record], None] | None) -> None:
         """Hand a line of the log to whoever wants it, with a warning where it calls for one."""

@@ -27,7 +27,7 @@ from .recipe import SGD, Recipe
 from .runs import RunDirectory
 from .runtime import derived_seed, pick_device
 from .schedules import Cyclic, Ramp
-from .stopping import agreed, leave_checkpoints, waiting_for_others
+from .stopping import agreed, kept_where_one_diverges, leave_checkpoints, telling_of_checkpoint, waiting_for_others
 from .trainer import Trainer, Watcher, run_together
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -157,7 +157,9 @@ def train_together(
             running(run, trainer, watchers[run.path] if watchers else None, checkpoint_seconds)
             for run, trainer in prepared
         ]
-        if not run_together(steps, where, agreed(stop, where)):
+        with kept_where_one_diverges(prepared):
+            ended = run_together(steps, where, agreed(stop, where))
+        if not ended:
             leave_checkpoints(prepared)
     return [trainer.f for _, trainer in prepared]
 
@@ -167,12 +169,13 @@ def running(run: RunDirectory, trainer: Trainer, watcher: Watcher | None, checkp
     if not trainer.processes.first:
         yield from trainer.steps_to_take()
         return
-    yield from trainer.steps_to_take(
-        watcher=watcher,
-        write_log=run.write_log,
-        write_checkpoint=lambda: run.write_checkpoint(trainer.state()),
-        checkpoint_seconds=checkpoint_seconds,
-    )
+    with telling_of_checkpoint(run):
+        yield from trainer.steps_to_take(
+            watcher=watcher,
+            write_log=run.write_log,
+            write_checkpoint=lambda: run.write_checkpoint(trainer.state()),
+            checkpoint_seconds=checkpoint_seconds,
+        )
     run.write_weights(trainer.f.state_dict())
 
 

@@ -378,6 +378,8 @@ def test_check_images_accepts_what_it_should():
             r"divide by 255 or put models\.Normalize first",
         ),
         (torch.full((1, 1, 2, 2), 1.5), r"images must lie in \[0, 1\], got a maximum of 1\.5"),
+        (torch.zeros(1, 1, 2, 2).half(), r"images must have at least 32 bits, got torch\.float16.*\.float\(\)"),
+        (torch.zeros(1, 1, 2, 2).bfloat16(), r"images must have at least 32 bits, got torch\.bfloat16"),
         (torch.full((1, 1, 2, 2), -0.5), r"images must lie in \[0, 1\], got a minimum of -0\.5"),
     ],
 )

@@ -510,6 +510,11 @@ IMAGES, LABELS = stripes(20)
         ({"images": IMAGES - 0.5}, r"labeled images must lie in \[0, 1\], got a minimum of -0\.\d+"),
         ({"images": IMAGES / 0}, r"labeled images must be finite, got NaN or infinity"),
         ({"images": IMAGES[:, 0]}, r"labeled images must have the shape \(N, C, H, W\), got \(20, 6, 6\)"),
+        (
+            {"images": IMAGES.permute(0, 2, 3, 1), "model": nn.Conv2d(1, 2, 3)},
+            r"does not take images of the shape \(6, 6, 1\), whose channels seem to come last.*permute\(0, 3, 1, 2\)",
+        ),
+        ({"images": IMAGES.half(), "model": dense().half()}, r"must have at least 32 bits, got torch\.float16"),
         ({"images": IMAGES.long()}, r"images must be .*floating point, got torch\.int64"),
         ({"images": IMAGES[:0], "labels": LABELS[:0]}, r"no labeled image was given"),
         ({"labels": LABELS + 1}, r"labels must lie in 0 to 1, got 2: number the 2 classes from 0"),

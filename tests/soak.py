@@ -130,7 +130,8 @@ class Soak:
         self.recipes = recipes(folder)
         self.wholes = {name: trained(recipe, folder / f"whole {name}") for name, recipe in self.recipes.items()}
         self.tiny = trained(TINY, folder / "tiny")
-        good = replace(TINY, model=DigitsCNN(), objective=Standard(), steps=150)
+        labels = replace(TINY.data, unlabeled=0)
+        good = replace(TINY, data=labels, model=DigitsCNN(), objective=Standard(), steps=150)
         self.model = trained(good, folder / "good").path
         begun = time.monotonic()
         evaluate(Path(shutil.copytree(self.model, folder / "evaluated")))

@@ -313,6 +313,20 @@ def test_one_of_several_runs_that_ends_early_is_kept_when_another_breaks_down(tr
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        [RECIPE, "--labeler", "teacher", "--teacher.steps", "5"],
+        ["digits-pixel-uat-ft", "--teacher.steps", "5"],
+        [RECIPE, "--data.validation", "20", "--validation.every", "5"],
+        [RECIPE, "digits-pixel-srt-fast", "--together", "--validation.every", "5"],
+    ],
+)
+def test_options_of_parts_that_a_recipe_uses_are_taken(words, capsys):
+    main(["train", *words, "--dry-run"])
+    assert capsys.readouterr().out.count('": 5,') >= 1
+
+
+@pytest.mark.parametrize(
     ("words", "sentence"),
     [
         ([RECIPE, "digits-pixel-at"], "2 recipes are named: add --together"),
@@ -320,6 +334,11 @@ def test_one_of_several_runs_that_ends_early_is_kept_when_another_breaks_down(tr
         ([RECIPE, "digits-pixel-atr", "--together"], "did you mean"),
         ([RECIPE, "--microbatch", "0"], "microbatch must be at least 1, got 0"),
         ([RECIPE, "--microbatch", "2"], "--microbatch 2 cuts a batch of 100 into 50 parts"),
+        (
+            [RECIPE, "--teacher.steps", "5"],
+            "--teacher.steps would do nothing, for there is no teacher: add --labeler",
+        ),
+        ([RECIPE, "--validation.every=5"], "--validation.every would do nothing, for no labels are held out: set"),
         ([RECIPE, "--device", "cuda:99"], "there is no device 'cuda:99' on this machine"),
     ],
 )
@@ -608,7 +627,7 @@ def test_a_value_that_makes_no_sense_is_refused_with_what_does(rejected, option,
     ("words", "sentence"),
     [
         (["--steps", 0], "steps must be at least 1, got 0"),
-        (["--batch", 100_000], "batch of 100000 is larger than the 1397 training images: lower --batch"),
+        (["--batch", 100_000], "batch of 100000 is larger than the 1397 training images: lower the batch"),
         (["--data.labeled", 100_000], "--data.labeled 100000 is more than the 1397 images with a label: lower it"),
         (["--data.name", "digitz"], "unknown data set 'digitz': did you mean 'digits'?"),
         (["--data.name", "mine.npz"], "the data file mine.npz does not exist"),

@@ -264,9 +264,9 @@ def test_changing_a_batch_does_not_change_the_next_time():
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ((100, 0, 128), "batch of 128 is larger than the 100 training images: lower --batch"),
+        ((100, 0, 128), "batch of 128 is larger than the 100 training images: lower the batch, or train on more"),
         ((50, 50, 101), "batch of 101 is larger than the 100 training images"),
-        ((10, 10, 0), "--batch must be at least 1, got 0"),
+        ((10, 10, 0), "^batch must be at least 1, got 0"),
         ((0, 10, 5), "at least 1 labeled and 0 unlabeled images, got 0 and 10"),
         ((10, -1, 5), "at least 1 labeled and 0 unlabeled images, got 10 and -1"),
     ],
@@ -378,6 +378,8 @@ def test_check_images_accepts_what_it_should():
             r"divide by 255 or put models\.Normalize first",
         ),
         (torch.full((1, 1, 2, 2), 1.5), r"images must lie in \[0, 1\], got a maximum of 1\.5"),
+        (torch.zeros(1, 1, 2, 2).half(), r"images must have at least 32 bits, got torch\.float16.*\.float\(\)"),
+        (torch.zeros(1, 1, 2, 2).bfloat16(), r"images must have at least 32 bits, got torch\.bfloat16"),
         (torch.full((1, 1, 2, 2), -0.5), r"images must lie in \[0, 1\], got a minimum of -0\.5"),
     ],
 )

@@ -444,7 +444,12 @@ def test_fractions_are_rounded_to_bytes(tmp_path, dtype):
             {"train_images": np.full((6, 4, 4), 255.0)},
             "train_images must lie in [0, 1], got a maximum of 255.0: divide by 255 or store them as uint8",
         ),
-        ({"train_images": np.full((6, 4, 4), -1.0)}, "must lie in [0, 1], got a minimum of -1.0"),
+        ({"train_images": np.full((6, 4, 4), -1.0)}, "got a minimum of -1.0: leave the shifting to models.Normalize"),
+        (
+            {"train_images": np.ones((6, 4, 4), np.uint8)},
+            "train_images are bytes that go up to 1, expected 255: multiply all images by 255 / 1, or store them as",
+        ),
+        ({"train_images": np.full((6, 4, 4), 16, np.uint8)}, "train_images are bytes that go up to 16, expected 255"),
         ({"train_images": np.full((6, 4, 4), np.nan)}, "train_images must be finite, got NaN or infinity"),
         ({"train_images": np.full((6, 4, 4), np.inf)}, "train_images must be finite, got NaN or infinity"),
         ({"train_images": np.zeros((6, 4, 4), int)}, "must be uint8 or floating point in [0, 1], got int64"),

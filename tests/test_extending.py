@@ -53,7 +53,7 @@ def test_the_solver_and_the_loss_train_and_attack(rng):
     names = shown()
     solver, loss = names["Corners"](around=up.Linf(eps=0.1)), names["below_average"]
     assert isinstance(solver, up.Solver)
-    up.fit(network(), labeled=(X, Y), unlabeled=U, objective=up.TRADES(solver=solver), steps=2, batch=30)
+    up.fit(network(), labeled=(X, Y), objective=up.TRADES(solver=solver), steps=2)
     f, about = network(), {"loss": loss, "within": up.Linf(eps=0.1), "budget": "5 corners"}
     attacks = {"both": up.attacks.Searched(solver=solver, **about), "pgd": up.attacks.pgd(loss=loss)}
     assert [result.rejected for result in up.evaluate(f, X, Y, attacks).attacks] == [0, 0]

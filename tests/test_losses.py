@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from reference import solvers as slow
-from unperturbed.losses import Against, cross_entropy, margin
+from unperturbed.losses import Against, ahead_of, cross_entropy, margin
 
 
 @pytest.fixture
@@ -21,6 +21,12 @@ def target(rng):
 def test_a_loss_is_its_slow_twin_on_each_image(fast, twin, logits, target):
     expected = torch.stack([twin(row, int(label)) for row, label in zip(logits, target, strict=True)])
     torch.testing.assert_close(fast(logits, target), expected)
+
+
+@pytest.mark.parametrize("loss", [cross_entropy, margin, lambda z, y: ahead_of(z, y, y.flip(0))])
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int16, torch.int32])
+def test_a_loss_takes_labels_of_any_integer_type(loss, kind, logits, target):
+    assert torch.equal(loss(logits, target.to(kind)), loss(logits, target))
 
 
 @pytest.mark.parametrize("loss", [cross_entropy, margin])

@@ -11,7 +11,7 @@ from reference import objectives as slow
 from reference import solvers as slow_solvers
 from unperturbed.losses import cross_entropy
 from unperturbed.neighborhoods import Linf
-from unperturbed.objectives import AT, KLR, SRT, UAT, Batch, Objective, Standard, Terms, frozen
+from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Batch, Objective, Standard, Terms, frozen
 from unperturbed.solvers import PGD, WorstOfK
 
 SOLVER = PGD(around=Linf(eps=0.1), steps=4, step_size=0.04, noise=0.01)
@@ -294,3 +294,36 @@ def test_labels_are_smoothed_by_a_share_of_their_weight(smoothing):
 def test_an_objective_refuses_a_word_that_it_does_not_know(kind, name):
     with pytest.raises(ValueError, match=rf"{kind.__name__}\.{name} must be .* or .*, got 'togther'"):
         kind(**{name: "togther"})
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        *OBJECTIVES.values(),
+        TRADES(solver=SOLVER),
+        KLR(solver=SOLVER),
+        UAT(solver=SOLVER),
+        UAT(solver=SOLVER, form="++"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("unlabeled", [3, 0])
+def test_a_term_over_no_images_is_zero_with_a_gradient(objective, f, unlabeled):
+    x, y, u = (
+        torch.rand(0, 1, 4, 5).double(),
+        torch.zeros(0, dtype=torch.int64),
+        torch.rand(unlabeled, 1, 4, 5).double(),
+    )
+    terms = objective(f, Batch(x, y, u), seeded())
+    assert terms.standard == 0
+    assert terms.robust.isfinite()
+    terms.total.backward()
+    assert all(weight.grad.isfinite().all() for weight in f.parameters())
+
+
+@every_objective
+@pytest.mark.parametrize("kind", [torch.int32, torch.uint8])
+def test_labels_of_any_integer_type_give_the_same_terms(objective, f, kind):
+    x, y, u = torch.rand(4, 1, 4, 5).double(), torch.tensor([0, 1, 2, 1]), torch.rand(3, 1, 4, 5).double()
+    one, other = (objective(deepcopy(f), Batch(x, labels, u), seeded()) for labels in (y, y.to(kind)))
+    assert one == other

@@ -401,7 +401,7 @@ def test_the_statistics_of_synchronized_norms_are_estimated_too():
 
 def test_fit_warns_where_nobody_watches():
     x, f = pictures(), fresh(flat)
-    settings = {"labeled": (x, labels()), "objective": up.SRT(solver=SOLVER, weight=50.0), "steps": 5}
+    settings = {"labeled": (x, labels()), "objective": up.SRT(solver=SOLVER, weight=50.0), "steps": 60}
     with pytest.warns(UserWarning, match="of C.x., as happens when the robust term outweighs the labels"):
         up.fit(f, **settings)
     heard: list[str] = []

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from unperturbed import cli, training
+from unperturbed.averaging import Average
 from unperturbed.data import Data
 from unperturbed.datasets import Dataset
 from unperturbed.models import DigitsCNN, ResNet, WideResNet
@@ -372,3 +373,21 @@ def test_a_recipe_for_larger_images_trains_three_steps(name, tmp_path, monkeypat
     assert any(not torch.equal(one, other) for one, other in zip(f.parameters(), fresh.parameters(), strict=True))
     run.read_weights(fresh)
     assert all(torch.equal(one, other) for one, other in zip(f.parameters(), fresh.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda: Average(batchnorm="estimate"),
+            r"Average\.batchnorm must be copied, estimated or own, got 'estimate'",
+        ),
+        (lambda: Validation(keep="latest"), r"Validation\.keep must be best or last, got 'latest'"),
+        (lambda: Validation(drop=-1), r"Validation\.drop must be a finite number of at least 0, got -1"),
+        (lambda: Recipe(labeler="techer"), r"labeler must be current, average or teacher, got 'techer'"),
+        (lambda: Recipe(batchnorm="global"), r"batchnorm must be local or synchronized, got 'global'"),
+    ],
+)
+def test_misspelled_words_and_numbers_that_are_none_are_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()

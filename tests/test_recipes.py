@@ -9,6 +9,7 @@ import pytest
 
 from unperturbed import recipe as recipe_files
 from unperturbed.datasets import load
+from unperturbed.guards import require_use_by
 from unperturbed.models import DigitsCNN, ResNet, SmallCNN, WideResNet
 from unperturbed.neighborhoods import Linf, Spatial
 from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Standard
@@ -129,6 +130,11 @@ def test_fast_srt_is_shorter_and_watched_by_labeled_images_that_are_held_out(nam
     assert fast.validation.drop < 1
     assert fast.validation.keep == "last"
     assert isinstance(fast.optimizer.rate, Cyclic)
+
+
+@every_recipe
+def test_an_objective_looks_at_all_images_of_its_recipe(recipe):
+    require_use_by(recipe, 0 if recipe.data.unlabeled == 0 else 1)
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if name.endswith(LABELS_ALONE)])

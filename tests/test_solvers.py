@@ -2,6 +2,7 @@ import weakref
 from dataclasses import dataclass, replace
 from math import inf, nan
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -494,3 +495,23 @@ def test_draws_for_images_that_fell_are_not_held():
     WorstOfK(around=Counting(eps=0.1), k=60, enough=0.0, at_once=30)(loss, x, seeded())
     assert len(held) == 3
     assert max(held) <= 1
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: PGD(steps=1.5), r"PGD\.steps must be a whole number, got 1\.5"),
+        (lambda: WorstOfK(k=2.5), r"WorstOfK\.k must be a whole number, got 2\.5"),
+        (lambda: WorstOfK(at_once=nan), r"WorstOfK\.at_once must be a whole number, got nan"),
+        (lambda: Grid(points=(3, 2.5, 1)), r"each of Grid\.points must be a whole number, got 2\.5"),
+        (lambda: PGD(noise=nan), r"PGD\.noise must be a finite number of at least 0, got nan"),
+        (lambda: PGD(noise=-1.0), r"PGD\.noise must be a finite number of at least 0, got -1\.0"),
+    ],
+)
+def test_a_number_of_things_is_whole_and_noise_is_a_length(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+def test_a_number_of_things_may_be_an_integer_of_numpy():
+    assert PGD(steps=np.int64(3)).steps == 3

@@ -445,6 +445,12 @@ def test_a_classifier_that_really_collapses_sets_off_the_alarm_once():
     assert "one class takes" in diary.warnings[0]
 
 
+def test_a_collapse_without_a_robust_term_is_put_down_to_the_learning_rate():
+    diary = robustly(objective=Standard(), optimizer=SGD(rate=Piecewise(rate=30.0)), images=digits(unlabeled=0))
+    (warning,) = diary.warnings
+    assert warning.endswith(": lower the learning rate")
+
+
 def test_a_run_that_goes_well_sets_off_no_alarm():
     gentle = SRT(solver=PGD(around=Linf(eps=0.05), steps=2, step_size=0.04), weight=0.3)
     diary = robustly(objective=gentle, optimizer=SGD(rate=Cyclic(peak=0.2)), ramp=Ramp(over=0.5), steps=100)

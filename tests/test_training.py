@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -26,15 +28,16 @@ from unperturbed.datasets import load
 from unperturbed.guards import DivergedError
 from unperturbed.models import DigitsCNN
 from unperturbed.neighborhoods import Linf
-from unperturbed.objectives import Batch, Standard, Terms
-from unperturbed.recipe import SGD, Recipe, Validation
+from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Standard, Terms, sees_unlabeled
+from unperturbed.recipe import SGD, Recipe, Teacher, Validation
 from unperturbed.recipes import RECIPES
 from unperturbed.runs import RunDirectory
 from unperturbed.schedules import Cyclic, Piecewise
 from unperturbed.solvers import FGSM
-from unperturbed.training import fit, fresh_model, parts, train
+from unperturbed.training import fit, fresh_model, parts, train, train_together
 
 CPU = torch.device("cpu")
+LABELED = replace(TINY, data=replace(TINY.data, unlabeled=0))
 CLOCK = {"images_per_second", "seconds"}
 needs_sigkill = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows knows no SIGKILL")
 
@@ -240,7 +243,7 @@ def test_a_checkpoint_of_a_run_holds_nothing_but_tensors_and_plain_values(tmp_pa
 
 
 def test_a_run_that_diverges_keeps_the_last_good_checkpoint_and_no_model(tmp_path):
-    recipe = replace(TINY, objective=Standard(), optimizer=SGD(rate=Piecewise(rate=1e25)))
+    recipe = replace(LABELED, objective=Standard(), optimizer=SGD(rate=Piecewise(rate=1e25)))
     with pytest.raises(DivergedError, match=r"not finite from step \d+ on.*optimizer\.rate\.rate = 1e\+25"):
         train(recipe, tmp_path, device="cpu", checkpoint_seconds=0.0)
     run = RunDirectory(tmp_path)
@@ -250,6 +253,29 @@ def test_a_run_that_diverges_keeps_the_last_good_checkpoint_and_no_model(tmp_pat
     assert all(weight.isfinite().all() for weight in state["model"].values())
     fresh_model(recipe, load("digits")).load_state_dict(state["model"])
     assert not run.weights.exists()
+
+
+def test_a_checkpoint_is_spoken_of_only_where_there_is_one(tmp_path):
+    hot = replace(LABELED, objective=Standard(), optimizer=SGD(rate=Piecewise(rate=1e25)))
+    for seconds, spoken_of in ((3600.0, False), (0.0, True)):
+        with pytest.raises(DivergedError) as error:
+            train(hot, tmp_path / str(seconds), device="cpu", checkpoint_seconds=seconds)
+        assert ("a checkpoint from before that is kept" in str(error.value)) is spoken_of
+        assert RunDirectory(tmp_path / str(seconds)).checkpoint.exists() is spoken_of
+    with pytest.raises(DivergedError) as error:
+        fit(dense(), labeled=stripes(20), steps=60, device="cpu", optimizer=SGD(rate=Piecewise(rate=1e25)))
+    assert "checkpoint" not in str(error.value)
+
+
+def test_a_run_that_diverges_does_not_cost_its_neighbors_their_steps(uninterrupted, tmp_path):
+    hot = replace(LABELED, objective=Standard(), optimizer=SGD(rate=Piecewise(rate=1e25)))
+    with pytest.raises(DivergedError):
+        train_together({tmp_path / "good": TINY, tmp_path / "hot": hot}, device="cpu", checkpoint_seconds=3600.0)
+    state = RunDirectory(tmp_path / "good").read_checkpoint(CPU)
+    assert state is not None
+    assert state["step"] == TINY.log_every
+    assert not RunDirectory(tmp_path / "hot").checkpoint.exists()
+    assert trained(TINY, tmp_path / "good").weights.read_bytes() == uninterrupted.weights.read_bytes()
 
 
 # Which images are used
@@ -272,7 +298,6 @@ def test_the_model_that_is_written_is_the_one_validation_chose(tmp_path):
     recipe = replace(
         TINY,
         data=replace(TINY.data, validation=40),
-        objective=Standard(),
         optimizer=SGD(rate=Piecewise(rate=0.5, milestones=())),
         validation=Validation(every=1),
     )
@@ -302,6 +327,67 @@ def test_fresh_weights_follow_from_the_seed_and_leave_the_random_numbers_of_the_
     assert torch.equal(torch.get_rng_state(), before)
     assert all(torch.equal(one[name], same[name]) for name in one)
     assert any(not torch.equal(one[name], other[name]) for name in one)
+
+
+ASCENT = FGSM(around=Linf(eps=0.1))
+TAUGHT = replace(TINY, objective=AT(solver=ASCENT), labeler="teacher")
+
+
+@pytest.mark.parametrize(
+    ("objective", "labeled_by_another", "sees"),
+    [
+        (Standard(), True, False),
+        (KLR(), True, False),
+        (AT(), False, False),
+        (AT(), True, True),
+        (TRADES(), False, False),
+        (TRADES(), True, True),
+        (SRT(), False, True),
+        (UAT(), False, True),
+        (Mixture(objectives=(AT(), Standard())), False, False),
+        (Mixture(objectives=(AT(), Standard())), True, True),
+        (Mixture(objectives=(AT(), SRT())), False, True),
+        (lambda f, batch, rng: Standard()(f, batch, rng), False, True),
+    ],
+)
+def test_unlabeled_images_count_in_some_objectives_and_in_some_where_another_model_labels_them(
+    objective, labeled_by_another, sees
+):
+    assert sees_unlabeled(objective, labeled_by_another=labeled_by_another) is sees
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        (
+            replace(TINY, objective=AT(solver=ASCENT)),
+            "AT sees labeled images alone, and 200 unlabeled ones would take their place in each batch: set "
+            "--data.unlabeled 0 and name no files of them, set --labeler teacher or average, or choose a recipe",
+        ),
+        (
+            replace(TINY, objective=Standard()),
+            "Standard sees labeled images alone, and 200 unlabeled ones would take their place in each batch: set "
+            "--data.unlabeled 0 and name no files of them, or choose a recipe",
+        ),
+        (
+            replace(TAUGHT, teacher=Teacher(steps=2, unlabeled=True)),
+            "Standard sees labeled images alone, and 200 unlabeled ones would take their place in each batch: leave "
+            "--teacher.unlabeled out",
+        ),
+    ],
+)
+def test_unlabeled_images_that_nobody_looks_at_are_refused_before_anything_is_written(tmp_path, recipe, words):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        train(recipe, tmp_path / "run", device="cpu")
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_of_unlabeled_images_that_nobody_looks_at_are_refused_too(tmp_path, monkeypatch):
+    np.save(tmp_path / "more.npy", np.zeros((7, 1, 8, 8), dtype=np.uint8))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="AT sees labeled images alone, and 7 unlabeled ones"):
+        cli.main(["train", "digits-pixel-at", "--steps", "1", "--unlabeled", "more.npy", "--device", "cpu"])
+    assert [path.name for path in tmp_path.iterdir()] == ["more.npy"]
 
 
 # Models and tensors of one's own
@@ -376,6 +462,11 @@ def test_fit_repeats_itself_and_leaves_the_random_numbers_of_the_caller_alone():
     assert not torch.equal(next(one.parameters()), next(other.parameters()))
 
 
+def test_fit_leaves_no_gradients_behind():
+    f = fit(dense(), labeled=stripes(20), steps=2, batch=20, device="cpu")
+    assert all(weight.grad is None for weight in f.parameters())
+
+
 def test_fit_passes_its_settings_on():
     seen: list[Batch] = []
 
@@ -419,6 +510,11 @@ IMAGES, LABELS = stripes(20)
         ({"images": IMAGES - 0.5}, r"labeled images must lie in \[0, 1\], got a minimum of -0\.\d+"),
         ({"images": IMAGES / 0}, r"labeled images must be finite, got NaN or infinity"),
         ({"images": IMAGES[:, 0]}, r"labeled images must have the shape \(N, C, H, W\), got \(20, 6, 6\)"),
+        (
+            {"images": IMAGES.permute(0, 2, 3, 1), "model": nn.Conv2d(1, 2, 3)},
+            r"does not take images of the shape \(6, 6, 1\), whose channels seem to come last.*permute\(0, 3, 1, 2\)",
+        ),
+        ({"images": IMAGES.half(), "model": dense().half()}, r"must have at least 32 bits, got torch\.float16"),
         ({"images": IMAGES.long()}, r"images must be .*floating point, got torch\.int64"),
         ({"images": IMAGES[:0], "labels": LABELS[:0]}, r"no labeled image was given"),
         ({"labels": LABELS + 1}, r"labels must lie in 0 to 1, got 2: number the 2 classes from 0"),
@@ -439,6 +535,10 @@ IMAGES, LABELS = stripes(20)
         ({"model": dense(1)}, r"logits of shape \(batch, classes\), got \(2, 1\)"),
         ({"model": Pair()}, r"logits of shape \(batch, classes\), got a tuple"),
         ({"model": nn.Sequential(dense(), nn.Softmax(1))}, r"already probabilities: return the logits"),
+        (
+            {"unlabeled": IMAGES, "objective": AT()},
+            r"AT sees labeled images alone, and 20 unlabeled ones .*: leave unlabeled out, or choose an objective",
+        ),
         ({"device": "banana"}, r"there is no device 'banana'"),
     ],
 )

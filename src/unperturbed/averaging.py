@@ -22,6 +22,8 @@ class Average:
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1:
             raise ValueError(f"Average.decay must be at least 0 and below 1, got {self.decay}")
+        if self.batchnorm not in ("copied", "estimated", "own"):
+            raise ValueError(f"Average.batchnorm must be copied, estimated or own, got {self.batchnorm!r}")
 
 
 class AveragedModel:

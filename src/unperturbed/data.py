@@ -195,10 +195,10 @@ class ProportionalBatches:
         if self.labeled < 1 or self.unlabeled < 0:
             raise ValueError(
                 f"batches need at least 1 labeled and 0 unlabeled images, got {self.labeled} and "
-                f"{self.unlabeled}: raise --data.labeled"
+                f"{self.unlabeled}: label some"
             )
         if self.batch < 1:
-            raise ValueError(f"--batch must be at least 1, got {self.batch}: raise it")
+            raise ValueError(f"batch must be at least 1, got {self.batch}: raise it")
         if not 1 <= self.least_labeled <= self.batch:
             raise ValueError(
                 f"--least-labeled must be from 1 to the batch of {self.batch}, got {self.least_labeled}: lower it"
@@ -206,7 +206,7 @@ class ProportionalBatches:
         if self.batch > self.labeled + self.unlabeled:
             raise ValueError(
                 f"batch of {self.batch} is larger than the {self.labeled + self.unlabeled} training images: "
-                "lower --batch or raise --data.labeled or --data.unlabeled"
+                "lower the batch, or train on more images"
             )
 
     @property

@@ -18,6 +18,8 @@ Parts = dict[str, Tensor]
 
 CIFAR_SHAPE = (3, 32, 32)
 LARGEST_IDX = 2**30  # a header that promises more bytes than this is damaged
+DARK = 16
+"""bytes that go no further are of another scale than 0 to 255, as those of scikit-learn's digits"""
 LARGEST_LABEL = 2**63 - 1
 LABELED_PARTS = ("train_images", "train_labels", "test_images", "test_labels")
 
@@ -88,11 +90,22 @@ def read_own_arrays(path: Path) -> tuple[Parts, tuple[str, ...]]:
     if missing := [part for part in LABELED_PARTS if part not in arrays]:
         raise ValueError(f"{name} lacks {', '.join(missing)}: save it with all of {', '.join(LABELED_PARTS)}")
     names = arrays.pop("classes", None)
+    _require_bright(arrays["train_images"], f"{name}: train_images")
     parts = {
         part: (_as_images if "images" in part else _as_labels)(array, f"{name}: {part}")
         for part, array in arrays.items()
     }
     return parts, _class_names(name, names, torch.cat((parts["train_labels"], parts["test_labels"])))
+
+
+def _require_bright(images: Array, what: str) -> None:
+    """Refuse bytes of another scale than 0 to 255: divided by 255 they would be next to black."""
+    brightest = int(images.max(initial=0)) if images.dtype == np.uint8 else 0
+    if 0 < brightest <= DARK:
+        raise ValueError(
+            f"{what} are bytes that go up to {brightest}, expected 255: multiply all images by 255 / {brightest}, "
+            "or store them as fractions in [0, 1]"
+        )
 
 
 def _as_images(array: Array, what: str) -> Tensor:
@@ -116,9 +129,12 @@ def _as_bytes(fractions: Array, what: str) -> Array:
     low, high = float(fractions.min(initial=0)), float(fractions.max(initial=0))
     if not math.isfinite(low + high):
         raise ValueError(f"{what} must be finite, got NaN or infinity: look for the step that made them so")
-    if not (low >= 0 and high <= 1):
-        worst = f"a minimum of {low}" if low < 0 else f"a maximum of {high}"
-        raise ValueError(f"{what} must lie in [0, 1], got {worst}: divide by 255 or store them as uint8")
+    if low < 0:
+        raise ValueError(
+            f"{what} must lie in [0, 1], got a minimum of {low}: leave the shifting to models.Normalize, put first"
+        )
+    if high > 1:
+        raise ValueError(f"{what} must lie in [0, 1], got a maximum of {high}: divide by 255 or store them as uint8")
     return np.rint(fractions * 255).astype(np.uint8)
 
 

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from .recipe import SGD
+from .objectives import Objective, sees_unlabeled
+from .recipe import SGD, Recipe
 from .schedules import Cyclic, Piecewise
 
 Record = dict[str, float | int]
@@ -14,12 +15,19 @@ class DivergedError(ArithmeticError):
 
 @dataclass(slots=True, kw_only=True)
 class CollapseAlarm:
-    """Notices that C(x) degenerates: a constant C(x) is the trivial minimizer of the robust term."""
+    """Notices that C(x) degenerates: a constant C(x) is the trivial minimizer of the robust term.
+
+    It is silent in the first fifth of a run and in its first 50 steps: an untrained C(x) is often constant.
+    """
 
     largest_label_share: float
     """share of the most frequent class among the labels"""
+    robust_term: bool = True
+    """whether the objective has one"""
     patience: float = 0.2
     """the fraction of the run in which a C(x) that is still being learned is no alarm"""
+    fewest_steps: int = 50
+    """steps before which it is none either"""
     fall: float = 0.10
     """loss of labeled accuracy, against its best so far, that is an alarm"""
     best_accuracy: float = field(default=0.0, init=False)
@@ -36,7 +44,8 @@ class CollapseAlarm:
         self.best_accuracy = max(self.best_accuracy, accuracy)
         one_class = share > self.suspicious_share
         falling = accuracy < self.best_accuracy - self.fall
-        if self.raised or progress < self.patience or not (one_class or falling):
+        too_early = progress < self.patience or record["step"] < self.fewest_steps
+        if self.raised or too_early or not (one_class or falling):
             return None
         self.raised = True
         seen = (
@@ -44,10 +53,32 @@ class CollapseAlarm:
             if one_class
             else f"the accuracy of C(x) on labeled images fell from {self.best_accuracy:.0%} to {accuracy:.0%}"
         )
+        if not self.robust_term:
+            return f"step {record['step']}: {seen}: lower the learning rate"
         return (
             f"step {record['step']}: {seen}, as happens when the robust term outweighs the labels: "
-            "lengthen --ramp.over, lower --objective.weight or lower the learning rate"
+            "lengthen ramp.over, lower objective.weight or lower the learning rate"
         )
+
+
+def require_use(objective: Objective, unlabeled: int, advice: str, *, labeled_by_another: bool = False) -> None:
+    """Refuse unlabeled images that an objective does not look at: they would fill most of each batch for nothing."""
+    if unlabeled and not sees_unlabeled(objective, labeled_by_another=labeled_by_another):
+        raise ValueError(
+            f"{type(objective).__name__} sees labeled images alone, and {unlabeled} unlabeled ones would take their "
+            f"place in each batch: {advice}"
+        )
+
+
+def require_use_by(recipe: Recipe, unlabeled: int) -> None:
+    """Refuse unlabeled images that the objective of a recipe does not look at, or that of its teacher."""
+    labeled = (
+        "set --labeler teacher or average, " if sees_unlabeled(recipe.objective, labeled_by_another=True) else ""
+    )
+    advice = f"set --data.unlabeled 0 and name no files of them, {labeled}or choose a recipe that uses them, as SRT's"
+    require_use(recipe.objective, unlabeled, advice, labeled_by_another=recipe.labeler != "current")
+    if recipe.labeler == "teacher" and recipe.teacher.unlabeled:
+        require_use(recipe.teacher.objective, unlabeled, "leave --teacher.unlabeled out")
 
 
 def blame(standard_is_finite: bool, optimizer: SGD) -> str:

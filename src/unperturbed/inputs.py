@@ -19,6 +19,11 @@ def check_images(images: Tensor, what: str = "images") -> None:
     """Refuse anything but finite floating-point images (N, C, H, W) in [0, 1]."""
     if not images.is_floating_point():
         raise ValueError(f"{what} must be floating point, got {images.dtype}: convert them with inputs.as_float")
+    if torch.finfo(images.dtype).bits < 32:
+        raise ValueError(
+            f"{what} must have at least 32 bits, got {images.dtype}, whose rounding exceeds small budgets: convert "
+            "them and the model by .float()"
+        )
     if images.ndim != 4:
         raise ValueError(f"{what} must have the shape (N, C, H, W), got {tuple(images.shape)}: reshape them")
     if not images.numel():
@@ -73,6 +78,13 @@ def output_classes(f: Callable[[Tensor], object], x: Tensor) -> int:
         given = x.clone()
         with torch.no_grad():
             logits = f(given)
+    except RuntimeError as error:
+        if x.shape[-1] not in (1, 3) or x.shape[1] in (1, 3):
+            raise
+        raise ValueError(
+            f"the model does not take images of the shape {tuple(x.shape)[1:]}, whose channels seem to come last: "
+            "bring them to (N, C, H, W) by images.permute(0, 3, 1, 2)"
+        ) from error
     finally:
         for module, mode in modes:
             module.training = mode

@@ -39,8 +39,14 @@ class Against:
 
 
 def cross_entropy(logits: Tensor, target: Tensor, *, smoothing: float = 0.0) -> Tensor:
-    """-log p_target, for target classes or target distributions."""
-    return F.cross_entropy(logits, target, reduction="none", label_smoothing=smoothing)
+    """-log p_target, for target classes, integers of any kind, or target distributions."""
+    meant = target if target.is_floating_point() else target.long()
+    return F.cross_entropy(logits, meant, reduction="none", label_smoothing=smoothing)
+
+
+def mean(values: Tensor) -> Tensor:
+    """The mean over images; over none it is 0, with a gradient of 0."""
+    return values.mean() if len(values) else values.sum()
 
 
 def kl(logits: Tensor, target: Tensor) -> Tensor:
@@ -51,14 +57,15 @@ def kl(logits: Tensor, target: Tensor) -> Tensor:
 
 def margin(logits: Tensor, target: Tensor) -> Tensor:
     """max_{i != y} z_i - z_y: positive where x is misclassified; on probabilities it is -D(x) of the paper."""
-    own = logits.gather(1, target.unsqueeze(1)).squeeze(1)
-    others = logits.scatter(1, target.unsqueeze(1), -torch.inf)
+    column = target.long().unsqueeze(1)
+    own = logits.gather(1, column).squeeze(1)
+    others = logits.scatter(1, column, -torch.inf)
     return others.amax(1) - own
 
 
 def ahead_of(logits: Tensor, target: Tensor, other: Tensor) -> Tensor:
     """z_other - z_y: how far one class is ahead of the right one."""
-    own, its = (logits.gather(1, each.unsqueeze(1)).squeeze(1) for each in (target, other))
+    own, its = (logits.gather(1, each.long().unsqueeze(1)).squeeze(1) for each in (target, other))
     return its - own
 
 

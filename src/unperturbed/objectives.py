@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Generator, Tensor, nn
 
-from .losses import Against, cross_entropy, kl
+from .losses import Against, cross_entropy, kl, mean
 from .neighborhoods import require_radius
 from .solvers import PGD, Solver, WorstOfK, require_choice, require_count
 
@@ -21,7 +21,7 @@ from .solvers import PGD, Solver, WorstOfK, require_choice, require_count
 class Batch(NamedTuple):
     """A draw of D_L with its labels, (x, y), and a draw of D_U, u: without one, `x[:0]`.
 
-    Images are float in [0, 1], labels int64.
+    Images are float in [0, 1], labels integers. A term over no images is 0.
     """
 
     x: Tensor
@@ -57,7 +57,7 @@ class Standard:
     """Standard training: the surrogate of R_stand(D_L), Eq. (2), alone."""
 
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
-        standard = cross_entropy(f(batch.x), batch.y).mean()
+        standard = mean(cross_entropy(f(batch.x), batch.y))
         return Terms(standard=standard, robust=torch.zeros_like(standard))
 
 
@@ -74,7 +74,7 @@ class AT:
         x, y = with_pseudo_labels(batch)
         with frozen(f):
             perturbed = self.solver(Against(cross_entropy, f, y), x, rng)
-        adversarial = cross_entropy(f(perturbed), y).mean()
+        adversarial = mean(cross_entropy(f(perturbed), y))
         return Terms(standard=adversarial, robust=torch.zeros_like(adversarial))
 
 
@@ -112,9 +112,9 @@ class SRT:
         standard = cross_entropy(on_clean, batch.y, smoothing=self.smoothing)
         robust = cross_entropy(on_perturbed, predicted, smoothing=self.smoothing)
         if self.mean == "images":
-            images = len(standard) + len(robust)
+            images = max(1, len(standard) + len(robust))
             return Terms(standard=standard.sum() / images, robust=self.weight * robust.sum() / images)
-        return Terms(standard=standard.mean(), robust=self.weight * robust.mean())
+        return Terms(standard=mean(standard), robust=self.weight * mean(robust))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,9 +136,7 @@ class TRADES:
         with frozen(f):
             perturbed = self.solver(Against(kl, f, own_opinion(f, x)), x, rng)
         on_clean, on_perturbed = passes(f, x, perturbed)
-        return Terms(
-            standard=cross_entropy(on_clean, y).mean(), robust=self.weight * kl(on_perturbed, on_clean).mean()
-        )
+        return Terms(standard=mean(cross_entropy(on_clean, y)), robust=self.weight * mean(kl(on_perturbed, on_clean)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,10 +157,10 @@ class KLR:
         with frozen(f):
             perturbed = self.solver(Against(kl, f, own_opinion(f, batch.x)), batch.x, rng)
         on_clean, on_perturbed = outer_logits(f, batch.x, perturbed, "together")
-        standard = cross_entropy(on_clean, batch.y).mean()
+        standard = mean(cross_entropy(on_clean, batch.y))
         if self.labels_on == "mixed":
-            standard = (standard + cross_entropy(on_perturbed, batch.y).mean()) / 2
-        return Terms(standard=standard, robust=self.weight * kl(on_perturbed, on_clean).mean())
+            standard = (standard + mean(cross_entropy(on_perturbed, batch.y))) / 2
+        return Terms(standard=standard, robust=self.weight * mean(kl(on_perturbed, on_clean)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +186,7 @@ class UAT:
         with frozen(f):
             present = own_opinion(f, pool)
             perturbed = self.solver(Against(kl, f, present), pool, rng)
-        consistency = self.weight * kl(f(perturbed), present).mean()
+        consistency = self.weight * mean(kl(f(perturbed), present))
         labels = Standard() if self.form == "OT" else AT(solver=self.solver)
         return Terms(standard=labels(f, batch, rng).standard, robust=consistency)
 
@@ -220,6 +218,22 @@ def with_solvers(objective: Objective, change: Callable[[Solver], Solver]) -> Ob
         elif slot.name == "objectives":
             changes[slot.name] = tuple(with_solvers(one, change) for one in part)
     return replace(objective, **changes)
+
+
+def sees_unlabeled(objective: Objective, *, labeled_by_another: bool = False) -> bool:
+    """Whether unlabeled images count in an objective, also where another model labels them; a stranger's may."""
+    if type(objective) is Mixture:
+        return any(sees_unlabeled(one, labeled_by_another=labeled_by_another) for one in objective.objectives)
+    if type(objective) in (AT, TRADES):
+        return labeled_by_another
+    return type(objective) not in (Standard, KLR)
+
+
+def has_robust_term(objective: Objective) -> bool:
+    """Whether an objective has a second term, which may outweigh the labels; a stranger's may have."""
+    if type(objective) is Mixture:
+        return any(map(has_robust_term, objective.objectives))
+    return type(objective) not in (Standard, AT)
 
 
 def own_opinion(f: nn.Module, x: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ from .solvers import (
     Solver,
     Strongest,
     WorstOfK,
+    require_choice,
     require_count,
 )
 
@@ -65,6 +66,8 @@ class Validation:
 
     def __post_init__(self) -> None:
         require_count("Validation.every", self.every)
+        require_choice("Validation.keep", self.keep, "best", "last")
+        require_radius("Validation.drop", self.drop)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +134,8 @@ class Recipe:
         require_count("log_every", self.log_every)
         require_count("microbatch", self.batch if self.microbatch is None else self.microbatch)
         require_radius("weight_perturbation", self.weight_perturbation)
+        require_choice("labeler", self.labeler, *get_args(Labeler))
+        require_choice("batchnorm", self.batchnorm, "local", "synchronized")
 
 
 def of_teacher(recipe: Recipe) -> Recipe:

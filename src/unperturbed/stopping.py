@@ -1,13 +1,14 @@
-"""How runs stop when they are asked to: after a step, all together, and each with a checkpoint."""
+"""How runs stop when they are asked to, or when one diverges: after a step, all together, each with a checkpoint."""
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import NoReturn
 
 import torch
 
+from .guards import DivergedError
 from .processes import present
 from .runs import RunDirectory
 from .signals import StoppedError
@@ -19,17 +20,44 @@ STEPS_BETWEEN_AGREEMENTS = 10
 
 def leave_checkpoints(prepared: Sequence[tuple[RunDirectory, Trainer]]) -> NoReturn:
     """Keep where runs that are to stop have got to, and end them."""
-
-    def leave(run: RunDirectory, trainer: Trainer) -> None:
-        trainer.require_finite(everywhere=False)
-        run.write_checkpoint(trainer.state())
-
     with ExitStack() as each:  # One that cannot be kept does not keep the others from it.
         for run, trainer in prepared:
-            if trainer.processes.first and trainer.step < trainer.steps and not trainer.selection.fallen:
-                each.callback(leave, run, trainer)
+            each.callback(leave_checkpoint, run, trainer)
     places = " and ".join(f"{run.path} at step {trainer.step} of {trainer.steps}" for run, trainer in prepared)
     raise StoppedError(f"stopped with a checkpoint of {places}; the same command goes on from there")
+
+
+def leave_checkpoint(run: RunDirectory, trainer: Trainer) -> None:
+    """Keep where a run that has not ended has got to, if its numbers are finite."""
+    if trainer.processes.first and trainer.step < trainer.steps and not trainer.selection.fallen:
+        with telling_of_checkpoint(run):
+            trainer.require_finite(everywhere=False)
+        run.write_checkpoint(trainer.state())
+
+
+@contextmanager
+def kept_where_one_diverges(prepared: Sequence[tuple[RunDirectory, Trainer]]) -> Generator[None]:
+    """While runs take steps in turn: where one of them diverges, the others leave checkpoints before all end."""
+    try:
+        yield
+    except DivergedError:
+        for run, trainer in prepared:
+            if trainer.device.type == "cuda":
+                torch.cuda.synchronize(trainer.device)
+            with suppress(DivergedError):
+                leave_checkpoint(run, trainer)
+        raise
+
+
+@contextmanager
+def telling_of_checkpoint(run: RunDirectory) -> Generator[None]:
+    """Where a run diverges that has a checkpoint, say so."""
+    try:
+        yield
+    except DivergedError as error:
+        if not run.checkpoint.exists():
+            raise
+        raise DivergedError(f"{error}; a checkpoint from before that is kept") from None
 
 
 def agreed(stop: Callable[[], bool], device: torch.device) -> Callable[[], bool]:

@@ -16,7 +16,7 @@ from .engine import Engine, Precision, engine_for
 from .guards import CollapseAlarm, DivergedError, Record, blame
 from .images import Images
 from .inputs import as_float
-from .objectives import Objective, Terms, frozen
+from .objectives import Objective, Terms, frozen, has_robust_term
 from .processes import present, shared
 from .recipe import SGD, Validation
 from .runtime import generator, random_numbers_kept
@@ -129,7 +129,9 @@ class Trainer:
         labeled, self.probe_labels, unlabeled = self.images.some_of_each(PROBE, rng)
         self.probe = torch.cat([labeled, unlabeled])
         counts = self.images.labels.bincount()
-        self.alarm = CollapseAlarm(largest_label_share=(counts.max() / counts.sum()).item())
+        self.alarm = CollapseAlarm(
+            largest_label_share=(counts.max() / counts.sum()).item(), robust_term=has_robust_term(self.objective)
+        )
 
     def remark(self, sentence: str) -> None:
         """Keep a sentence of the engine for whoever watches; nothing is said twice."""
@@ -153,7 +155,7 @@ class Trainer:
         found = "loss is" if min(standard, robust) < self.steps else "weights are"
         raise DivergedError(
             f"the {found} not finite from step {min(standard, robust, self.step)} on; most likely to blame is "
-            f"{blame(standard > robust, self.optimizer)}: lower it; a checkpoint from before that is kept"
+            f"{blame(standard > robust, self.optimizer)}: lower it"
         )
 
     @torch.no_grad()
@@ -238,6 +240,7 @@ class Trainer:
             estimate_batchnorm(self.f, [as_float(part) for part in sample.split(PROBE)])
         self.f.eval()
         self.outer.recorded.forget()
+        self.outer.sgd.zero_grad(set_to_none=True)
 
     def publish(self, record: Record, watcher: Watcher | None, write_log: Callable[[Record], None] | None) -> None:
         """Hand a line of the log to whoever wants it, with a warning where it calls for one."""

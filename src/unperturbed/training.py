@@ -17,6 +17,7 @@ from .averaging import Average
 from .data import Data
 from .datasets import Dataset, load
 from .engine import Engine, Precision, layout_kept
+from .guards import require_use, require_use_by
 from .images import Images, parts
 from .inputs import check_model
 from .objectives import SRT, Objective
@@ -26,7 +27,7 @@ from .recipe import SGD, Recipe
 from .runs import RunDirectory
 from .runtime import derived_seed, pick_device
 from .schedules import Cyclic, Ramp
-from .stopping import agreed, leave_checkpoints, waiting_for_others
+from .stopping import agreed, kept_where_one_diverges, leave_checkpoints, telling_of_checkpoint, waiting_for_others
 from .trainer import Trainer, Watcher, run_together
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -62,8 +63,9 @@ def fit(
     """
     check_model(model)
     x, y = labeled
-    nothing = x[:0]
-    images = len(x) + (0 if unlabeled is None else len(unlabeled))
+    nothing, objective = x[:0], objective or SRT()
+    others = 0 if unlabeled is None else len(unlabeled)
+    require_use(objective, others, "leave unlabeled out, or choose an objective that uses it, as SRT")
     with layout_kept(model):
         trainer = Trainer(
             f=model,
@@ -74,9 +76,9 @@ def fit(
                 validation=nothing,
                 validation_labels=y[:0],
             ),
-            objective=objective or SRT(),
+            objective=objective,
             steps=steps,
-            batch=max(1, min(BATCH, images)) if batch is None else batch,
+            batch=max(1, min(BATCH, len(x) + others)) if batch is None else batch,
             optimizer=optimizer or SGD(rate=Cyclic(peak=0.05)),
             ramp=ramp or Ramp(over=0.5),
             augmentation=Data(crop=crop, flip=flip),
@@ -155,7 +157,9 @@ def train_together(
             running(run, trainer, watchers[run.path] if watchers else None, checkpoint_seconds)
             for run, trainer in prepared
         ]
-        if not run_together(steps, where, agreed(stop, where)):
+        with kept_where_one_diverges(prepared):
+            ended = run_together(steps, where, agreed(stop, where))
+        if not ended:
             leave_checkpoints(prepared)
     return [trainer.f for _, trainer in prepared]
 
@@ -165,12 +169,13 @@ def running(run: RunDirectory, trainer: Trainer, watcher: Watcher | None, checkp
     if not trainer.processes.first:
         yield from trainer.steps_to_take()
         return
-    yield from trainer.steps_to_take(
-        watcher=watcher,
-        write_log=run.write_log,
-        write_checkpoint=lambda: run.write_checkpoint(trainer.state()),
-        checkpoint_seconds=checkpoint_seconds,
-    )
+    with telling_of_checkpoint(run):
+        yield from trainer.steps_to_take(
+            watcher=watcher,
+            write_log=run.write_log,
+            write_checkpoint=lambda: run.write_checkpoint(trainer.state()),
+            checkpoint_seconds=checkpoint_seconds,
+        )
     run.write_weights(trainer.f.state_dict())
 
 
@@ -189,6 +194,7 @@ def prepare(
     """The directory of a run, claimed and held, and its trainer, as far as an earlier process took it."""
     dataset = load(recipe.data.name, folder)
     images = parts(dataset, recipe.data)
+    require_use_by(recipe, len(images.unlabeled))
     recipe = with_checksum(recipe, images)
     trainer = trainer_by(recipe, dataset, images, device)
     run = RunDirectory(out)

@@ -60,6 +60,7 @@ def train(arguments: list[str]) -> None:
         raise ValueError(
             "--unlabeled names no file and no folder, as where a pattern matches none: name some, or omit it"
         )
+    require_use_of_options(rest, [each.recipe for each in commands])
     if command.dry_run:
         for each in commands:
             print(recipe_files.dumps(each.recipe), end="")
@@ -101,6 +102,20 @@ def with_files(command: Train) -> Train:
         return command
     data = replace(command.recipe.data, unlabeled_files=command.unlabeled)
     return replace(command, recipe=replace(command.recipe, data=data))
+
+
+def require_use_of_options(words: list[str], recipes: list[Recipe]) -> None:
+    """Refuse options of parts that no recipe uses: a teacher that labels nothing, a choice without labels."""
+    if not any(recipe.labeler == "teacher" for recipe in recipes):
+        refuse_options(words, "--teacher.", "there is no teacher: add --labeler teacher")
+    if not any(recipe.data.validation for recipe in recipes):
+        refuse_options(words, "--validation.", "no labels are held out: set --data.validation")
+
+
+def refuse_options(words: list[str], beginning: str, reason: str) -> None:
+    """Refuse the first option that begins so, if there is one."""
+    for option in (word.partition("=")[0] for word in words if word.startswith(beginning)):
+        raise ValueError(f"{option} would do nothing, for {reason}, or omit it")
 
 
 def directory_of(command: Train, *, several: bool) -> Path:

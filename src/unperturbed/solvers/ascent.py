@@ -32,6 +32,7 @@ class PGD:
     def __post_init__(self) -> None:
         require_count("PGD.steps", self.steps)
         require_positive("PGD.step_size", self.step_size)
+        require_radius("PGD.noise", self.noise)
         require_choice("PGD.start", self.start, *get_args(Start))
         require_choice("PGD.keep", self.keep, "last", "best")
 

@@ -1,5 +1,6 @@
 """What a solver is, Eq. (10), and what all of them share."""
 
+from numbers import Integral
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -24,7 +25,9 @@ def greater(value: Tensor, point: Tensor, best_value: Tensor, best: Tensor) -> t
 
 
 def require_count(name: str, value: int) -> None:
-    """Refuse a number of things below one."""
+    """Refuse a number of things that is not whole, or below one."""
+    if not isinstance(value, Integral):
+        raise ValueError(f"{name} must be a whole number, got {value!r}")
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {value}")
 

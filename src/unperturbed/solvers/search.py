@@ -54,6 +54,8 @@ class Grid:
 
     def __post_init__(self) -> None:
         require_count("Grid.at_once", self.at_once)
+        for count in self.points:
+            require_count("each of Grid.points", count)
         if not isinstance(self.around, Box):
             raise ValueError(
                 f"Grid.around must have a handful of parameters and a method grid, as Spatial has, got "

@@ -366,12 +366,16 @@ def test_an_attack_that_was_interrupted_goes_on_with_the_next_batch(tmp_path):
     images, labels = digits.test_images[:10], digits.test_labels[:10]
     calls = []
 
-    def counted(f, x, y, rng):
-        calls.append(len(x))
-        return fgsm(eps=0.3)(f, x, y, rng)
+    class Counted:
+        def __repr__(self):
+            return "Counted()"
+
+        def __call__(self, f, x, y, rng, /):
+            calls.append(len(x))
+            return fgsm(eps=0.3)(f, x, y, rng)
 
     def attacked(**changes):
-        return evaluate(model, images, labels, {"counted": counted}, batch=2, device="cpu", **changes)["counted"]
+        return evaluate(model, images, labels, {"counted": Counted()}, batch=2, device="cpu", **changes)["counted"]
 
     whole = attacked()
     unfinished = Unfinished(tmp_path / "attack.json")

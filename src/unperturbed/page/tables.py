@@ -15,7 +15,6 @@ from .markup import NOTHING, cell, column_head, hidden, row_head, table, text
 
 MANY_IMAGES = 2000
 """from which on a second decimal of a percentage says something"""
-WORDS = {"pass": "passed", "flag": "flagged", "skipped": "skipped"}
 
 
 def training_table(group: Group) -> str:
@@ -179,7 +178,7 @@ def card_table(title: str, card: Card) -> str:
     body = [
         (
             row_head(finding.check.replace("_", " ")),
-            f'<td class="{finding.verdict}">{WORDS[finding.verdict]}</td>',
+            f'<td class="{finding.verdict}">{COUNTED[finding.verdict]}</td>',
             cell(finding.figure),
             cell(f"{finding.why} {finding.remedy}" if finding.verdict == "flag" else ""),
         )

@@ -158,6 +158,16 @@ def test_the_headline_says_where_autoattack_saw_fewer_images():
     assert "90.00" in ours
 
 
+def test_a_cell_says_on_how_many_images_an_attack_was_made_where_it_saw_fewer():
+    slow = report(98, {"autoattack": 90}, images=500)
+    runs = [evidence("mnist-pixel-srt", pgd=96, slow=slow), evidence("mnist-pixel-at", pgd=95, autoattack=88)]
+    lines = table_text(experiments()["table-4"].tables[1], editions_of(runs)[0]).splitlines()
+    rows = {line.split("|")[1].strip(): line for line in lines}
+    assert "– / 90.00 (500)" in rows["SRT"]
+    assert "96.00 (" not in rows["SRT"]
+    assert rows["AT"].rstrip(" |").endswith("– / 88.00")
+
+
 def test_srt_by_the_authors_script_is_held_against_the_same_printed_row():
     runs = [evidence("mnist-pixel-srt", 99.2, pgd=95.5), evidence("mnist-pixel-srt-authors", 99.2, pgd=96.5)]
     lines = experiment_text(experiments()["table-4"], runs).splitlines()

@@ -337,11 +337,11 @@ def test_attacks_that_take_long_may_be_made_on_fewer_images_and_on_all_later(tmp
     assert {result.name for result in slow.attacks} == {"autoattack", "pointwise"}
     assert len(slow.labels) == 3
     assert "autoattack" not in {result.name for result in reports.read(path / "report.json").attacks}
-    assert "AutoAttack and Pointwise on the first 3 where that was too long" in printed
+    assert "AutoAttack and Pointwise on the first 3 where a cell says so" in printed
     assert "done |" in reproduce(*words, "--slow-images", "3", "--plan", capsys=capsys)
     assert "trained |" in reproduce(*words, "--plan", capsys=capsys)
     (row,) = (line for line in printed.splitlines() if line.startswith("| AT ") and "98.99" in line)
-    assert f"– / {100 * slow.accuracy('autoattack'):.2f} |" in row
+    assert f"– / {100 * slow.accuracy('autoattack'):.2f} (3) |" in row
     reproduce(*words, "--collect", tmp_path / "results")
     (kept,) = files.read_all(tmp_path / "results")
     assert len(kept.slow.labels) == 3

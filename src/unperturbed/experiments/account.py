@@ -93,7 +93,8 @@ def cell_text(
         theirs = printed(table.place, trial.name).get("minutes")
     else:
         figure = found.figure(Cell(trial.name, name, fraction))
-        ours = NOTHING if figure is None else str(figure)
+        few = fewer_images([each for each in found.evidence if each.name == trial.name and each.is_slow(name)])
+        ours = NOTHING if figure is None else f"{figure} ({few})" if few and not ours_alone else str(figure)
         theirs = printed(table.place, trial.name).get(name) if fraction == 1 else None
     if not table.place or ours_alone:
         return ours
@@ -128,9 +129,10 @@ def spent(experiment: Experiment, edition: Edition) -> str:
     images = ", ".join(sorted({f"{len(each.report.labels):,}" for each in runs}))
     seeds = ", ".join(str(seed) for seed in sorted({each.seed for each in runs}))
     few = fewer_images(runs)
-    slow = f", AutoAttack and Pointwise on the first {few} where that was too long" if few else ""
+    slow = f", AutoAttack and Pointwise on the first {few} where a cell says so" if few else ""
+    count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
     return (
-        f"{len(runs)} runs of {models} (seeds {seeds}) on {devices}: {training:.2f} hours of training, "
+        f"{count} of {models} (seeds {seeds}) on {devices}: {training:.2f} hours of training, "
         f"{attacks:.2f} of attacks on {images} test images{where}{slow}."
     )
 

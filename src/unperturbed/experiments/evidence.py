@@ -73,6 +73,11 @@ class Evidence:
         """Its name among the results."""
         return f"{directory_name(self.name, self.network, self.seed)}.json"
 
+    def is_slow(self, attack: str) -> bool:
+        """Whether that attack was made on fewer images than others."""
+        few = () if self.slow is None else self.slow.attacks
+        return attack in {result.name for result in few} - {result.name for result in self.report.attacks}
+
     def samples(self, cell: Cell, *, of_other: bool = False) -> Tensor | None:
         """What was measured on each image, in percent for accuracies; none where it was not."""
         if cell.column in SURFACES:

@@ -47,7 +47,7 @@ def test_evidence_comes_back_as_it_was_written(tmp_path):
     for cell in (Cell(given.name), Cell(given.name, "pgd"), Cell(given.name, "pgd", 0.5)):
         assert torch.equal(back.samples(cell), given.samples(cell))
     assert back.samples(Cell(given.name, "pgd"), of_other=True).mean().item() == pytest.approx(95)
-    assert back.samples(Cell(given.name, "pgd", 0.25), of_other=True) is None
+    assert back.samples(Cell(given.name, "pgd", 0.5), of_other=True) is None
     assert back.samples(Cell(given.name, "pgd", 0.25)) is None
     assert back.samples(Cell(given.name, "fgsm")) is None
 

@@ -23,7 +23,7 @@ RAMP = 0.5
 collapses early in a run; a teacher's labels are good from the first step on"""
 PIXEL_ATTACKS = ("fgsm", "pgd", "cw", "autoattack")
 SPATIAL_ATTACKS = ("randadv", "gridadv")
-SHORTEST_EPOCHS, TAUGHT_EPOCHS = (15, 30, 60), (15, 30, 60)
+SHORTEST_EPOCHS = (15, 30, 60)
 """of the shortest trainings, by labels of their own and by those of a teacher"""
 TEACHER = Teacher(steps=2000, optimizer=SGD(rate=Cyclic(peak=0.2)))
 """standard training on the labels, in batches of 512"""
@@ -152,7 +152,7 @@ def shortest() -> tuple[Trial, ...]:
                 labeler="teacher",
                 teacher=TEACHER,
             )
-            for epochs in TAUGHT_EPOCHS
+            for epochs in SHORTEST_EPOCHS
         ),
     )
 

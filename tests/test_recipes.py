@@ -186,7 +186,22 @@ def test_radius_steps_and_step_sizes_are_those_of_the_paper(name):
 def test_lambda_is_1_pixel_wise_and_0_2_spatially(name):
     objective = RECIPES[name].objective
     assert objective.weight == (1.0 if "-pixel-" in name else 0.2)
-    assert (objective.forward, objective.mean) == ("separate", "terms")
+    assert (objective.forward, objective.mean) == ("separate", "images" if "mnist-spatial" in name else "terms")
+
+
+def test_rt_and_srt_on_warped_digits_of_mnist_take_the_mean_that_their_rate_belongs_to():
+    spatial = [recipe for name, recipe in RECIPES.items() if re.match(r"mnist-spatial-s?rt", name)]
+    assert len(spatial) == 13
+    assert {recipe.objective.mean for recipe in spatial} == {"images"}
+    others = [recipe.objective for name, recipe in RECIPES.items() if not name.startswith("mnist-spatial")]
+    printed = {objective.mean for objective in others if isinstance(objective, SRT) and objective.forward == "separate"}
+    assert printed == {"terms"}
+
+
+def test_pixel_wise_at_beside_spatial_defenses_of_mnist_has_the_pixel_wise_schedule():
+    pixel, spatial = RECIPES["mnist-pixel-at"], RECIPES["mnist-spatial-at"]
+    rate = Piecewise(rate=0.01, milestones=(55 / 100, 75 / 100, 90 / 100))
+    assert spatial == replace(pixel, name=spatial.name, optimizer=SGD(rate=rate))
 
 
 @every_recipe_of_the_paper

@@ -20,6 +20,7 @@ HEADLINE = (
     ("SRT, MNIST, pixel-wise", "mnist-pixel-srt", "Table 4", ("clean", "pgd", "autoattack")),
     ("SRT, MNIST, pixel-wise, authors' rate", "mnist-pixel-srt-authors", "", ("clean", "pgd", "autoattack")),
     ("SRT, MNIST, spatial", "mnist-spatial-srt", "Table 3", ("clean", "gridadv")),
+    ("SRT, MNIST, spatial, authors' code", "mnist-spatial-srt-authors", "", ("clean", "gridadv")),
     ("SRT++, CIFAR-10, pixel-wise", "cifar10-pixel-srt-plusplus-selected", "", ("clean", "pgd", "autoattack")),
     ("SRT++, CIFAR-10, spatial", "cifar10-spatial-srt-plusplus-selected", "", ("clean", "gridadv")),
     ("SRT++, MNIST, pixel-wise", "mnist-pixel-srt-plusplus-selected", "", ("clean", "pgd", "autoattack")),

@@ -14,6 +14,8 @@ from .definition import CLEAN, Cell, Difference, Finding, Found, Statement, Verd
 
 ERRORS = 2.0
 """standard errors within which a difference decides nothing"""
+SHORT_OF_PRINT = 1.0
+"""points by which ours may be short of the paper's number and still repeat it"""
 NOT_MEASURED = "not yet measured"
 MOST_FIGURES = 4
 """comparisons that a sentence quotes"""
@@ -123,12 +125,10 @@ def beside_bounds(found: Found, bounds: Sequence[tuple[Cell, float]], *, reached
     return summed_up(told, missing, len(bounds))
 
 
-def as_printed(
-    words: str, place: str, row: str, columns: Sequence[str], short_of: float, trial: str | None = None
-) -> Statement:
-    """That our numbers of a row, by this trial or by the one that it names, are at most so short of the paper's."""
+def as_printed(words: str, place: str, row: str, columns: Sequence[str], trial: str | None = None) -> Statement:
+    """That our numbers of a row, by this trial or by the one that it names, repeat the paper's."""
     numbers, trial = printed_numbers(place, row), trial or row
-    return reaches(words, [(Cell(trial, column), numbers[column] - short_of) for column in columns])
+    return reaches(words, [(Cell(trial, column), numbers[column] - SHORT_OF_PRINT) for column in columns])
 
 
 def faster(words: str, quick: str, slow: str, times: float) -> Statement:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from ..averaging import Average
 from ..neighborhoods import L2, Linf, Spatial
@@ -60,6 +60,8 @@ class Scenario:
     weight: float
     """lambda of SRT"""
     fast: Fast
+    mean: Literal["terms", "images"] = "terms"
+    """of the terms of RT and SRT, or of all images of both"""
 
     def labels(self, method: str, objective: Objective, **changes: Any) -> Recipe:
         """A recipe that sees no unlabeled image."""
@@ -74,17 +76,21 @@ class Scenario:
         """A recipe whose unlabeled images are labeled by a teacher."""
         return self.all(method, objective, labeler="teacher")
 
+    def srt(self, weight: float, **changes: Any) -> SRT:
+        """The objective of SRT, and of RT where there are no unlabeled images, at that lambda."""
+        return replace(SRT(solver=self.solver, weight=weight, mean=self.mean), **changes)
+
     def basics(self, adversarial: str) -> Iterator[Recipe]:
         """Standard, adversarial training, RT and SRT."""
         yield self.labels("standard", Standard())
         yield self.labels(adversarial, AT(solver=self.solver))
-        yield self.labels("rt", SRT(solver=self.solver, weight=self.weight))
-        yield self.all("srt", SRT(solver=self.solver, weight=self.weight))
+        yield self.labels("rt", self.srt(self.weight))
+        yield self.all("srt", self.srt(self.weight))
 
     def over_lambda(self, weights: tuple[float, ...]) -> Iterator[Recipe]:
         """RT and SRT at each lambda, as the paper's tables compare them."""
         for weight in weights:
-            objective = SRT(solver=self.solver, weight=weight)
+            objective = self.srt(weight)
             yield self.labels(f"rt-lambda-{weight:g}", objective)
             yield self.all(f"srt-lambda-{weight:g}", objective)
 
@@ -93,7 +99,7 @@ class Scenario:
         every = max(1, self.fast.steps // 20)
         return self.all(
             method,
-            SRT(solver=solver, weight=self.fast.weight),
+            self.srt(self.fast.weight, solver=solver),
             steps=self.fast.steps,
             data=replace(self.setting.data, validation=self.fast.held_out),
             optimizer=replace(self.setting.optimizer, rate=Cyclic(peak=self.fast.peak)),
@@ -116,13 +122,13 @@ def pixel_defenses(scenario: Scenario, ball: Linf, *, trades: float, uat: float)
     yield scenario.shortened("srt-fast-noise", NFGSM(around=ball), guard)
 
 
-def spatial_defenses(scenario: Scenario, pixel_solver: Solver) -> Iterator[Recipe]:
-    """Every spatial row of the paper, and what goes past it."""
+def spatial_defenses(scenario: Scenario, pixel_solver: Solver, **changes_of_at: Any) -> Iterator[Recipe]:
+    """Every spatial row of the paper, and what goes past it; pixel-wise AT may have a schedule of its own."""
     yield from scenario.basics("worst-of-k")
-    yield scenario.labels("at", AT(solver=pixel_solver))
+    yield scenario.labels("at", AT(solver=pixel_solver), **changes_of_at)
     yield scenario.labels("klr", KLR(solver=scenario.solver, weight=1.0))
     yield scenario.shortened("srt-fast", scenario.solver, scenario.solver)
-    authors = SRT(solver=scenario.solver, weight=0.2, forward="together", mean="images")
+    authors = scenario.srt(0.2, forward="together", mean="images")
     yield scenario.all("srt-authors", authors, data=replace(scenario.setting.data, split="first", crop=0, flip=True))
     yield plusplus(scenario, "average")
 
@@ -131,7 +137,7 @@ def compound_defenses(scenario: Scenario, pixel_solver: Solver, spatial_solver: 
     """AT+ and SRT+, pixel-wise first and spatial on top, and AT over the average or the worst of both."""
     both = (pixel_solver, spatial_solver)
     yield scenario.labels("at", AT(solver=scenario.solver))
-    yield scenario.all("srt", SRT(solver=scenario.solver, weight=scenario.weight))
+    yield scenario.all("srt", scenario.srt(scenario.weight))
     yield scenario.labels("at-average", Mixture(objectives=tuple(AT(solver=solver) for solver in both)))
     yield scenario.labels("at-max", AT(solver=Strongest(solvers=both)))
 
@@ -146,7 +152,7 @@ def plusplus(scenario: Scenario, labeler: Labeler, *, times: float = 2.0, **chan
     """SRT with the parts that paid in our own measurements: docs/defenses.md says which and how much."""
     return scenario.all(
         "srt-plusplus",
-        SRT(solver=scenario.solver, weight=times * scenario.weight, smoothing=0.1),
+        scenario.srt(times * scenario.weight, smoothing=0.1),
         averaging=Average(decay=0.99, batchnorm="own" if labeler == "average" else "estimated"),
         labeler=labeler,
         **changes,

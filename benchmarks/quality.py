@@ -1,7 +1,7 @@
 """What speed costs in accuracy: fast SRT on CIFAR-10 on the engine and run plainly, same recipe, same seed; and
 what a teacher's labels bring.
 
-    python benchmarks/quality.py --data FOLDER --out results/quality.json --models FOLDER
+    python benchmarks/quality.py --data FOLDER --out results/quality.json --models FOLDER --seeds 0 1 2
 
 ResNet-18, 10,000 labels and 40,000 unlabeled images, 30 epochs; attacked by PGD-20 with steps of 0.003 in the Linf
 ball of radius 0.031 on all 10,000 test images, in float32. The models are kept for benchmarks/attack_speed.py.
@@ -11,7 +11,9 @@ import json
 import tempfile
 import time
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 import tyro
@@ -74,16 +76,33 @@ class Options:
     """folder for the trained weights"""
     only: tuple[str, ...] = ()
     """words in the names of runs; all if none are given"""
+    seeds: tuple[int, ...] = (0,)
+    """of weights, split and batches; a run for each"""
     steps: int = RECIPE.steps
     """of training; fewer to try it out"""
 
 
+def seeds_of(result: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each run, one for each seed."""
+    return {name: [row for row in result["runs"] if row["run"] == name] for name in RUNS}
+
+
+def shown(rows: list[dict[str, Any]], key: str) -> str:
+    """The mean over seeds, with its standard error where there are several."""
+    figures = [row[key] for row in rows]
+    error = f" ± {stdev(figures) / len(figures) ** 0.5:.2f}" if len(figures) > 1 else ""
+    return f"{mean(figures):.2f}{error}"
+
+
 def markdown(result: dict[str, Any]) -> str:
-    """The table of docs/performance.md."""
-    lines = ["| run | clean | PGD-20 | images a second | seconds |", "|---|---:|---:|---:|---:|"]
-    for row in result["runs"]:
-        pace = f"{row['images_per_second']:,.0f} | {row['seconds']:.0f}"
-        lines.append(f"| {row['run']} | {row['clean']:.2f} | {row['pgd-20']:.2f} | {pace} |")
+    """The table of docs/performance.md: means over seeds."""
+    lines = ["| run | seeds | clean | PGD-20 | images a second | seconds |", "|---|---:|---:|---:|---:|---:|"]
+    for name, rows in seeds_of(result).items():
+        if rows:
+            pace = f"{mean(row['images_per_second'] for row in rows):,.0f}"
+            seconds = f"{mean(row['seconds'] for row in rows):.0f}"
+            accuracy = f"{shown(rows, 'clean')} | {shown(rows, 'pgd-20')}"
+            lines.append(f"| {name} | {len(rows)} | {accuracy} | {pace} | {seconds} |")
     return "\n".join(lines)
 
 
@@ -92,12 +111,12 @@ def main(options: Options) -> None:
     require_gpu()
     dataset = load("cifar10", options.data)
     known = json.loads(options.out.read_text(encoding="utf-8"))["runs"] if options.out.exists() else []
-    rows = {row["run"]: row for row in known}
-    for name, (recipe, engine) in RUNS.items():
-        if options.only and not any(word in name for word in options.only):
-            continue
+    rows = {(row["run"], row["recipe"]["seed"]): row for row in known}
+    chosen = [name for name in RUNS if not options.only or any(word in name for word in options.only)]
+    for seed, name in product(options.seeds, chosen):
+        recipe, engine = RUNS[name]
         started = time.perf_counter()
-        recipe = replace(recipe, steps=options.steps)
+        recipe = replace(recipe, steps=options.steps, seed=seed, data=replace(recipe.data, seed=seed))
         run = trainer_by(recipe, dataset, parts(dataset, recipe.data), GPU, engine)
         if recipe.labeler == "teacher":
             with tempfile.TemporaryDirectory() as teachers:
@@ -109,7 +128,7 @@ def main(options: Options) -> None:
         seconds = time.perf_counter() - started
         attack = {"pgd-20": pgd(eps=0.031, steps=20, step_size=0.003)}
         report = evaluate(run.f, dataset.test_images, dataset.test_labels, attack, device="cuda", precision="float32")
-        rows[name] = {
+        rows[name, seed] = {
             "run": name,
             "clean": 100 * report.accuracy(),
             "pgd-20": 100 * report.accuracy("pgd-20"),
@@ -119,9 +138,9 @@ def main(options: Options) -> None:
             "recipe": recipes.plain(recipe),
             "provenance": provenance(GPU),
         }
-        print({key: rows[name][key] for key in ("run", "clean", "pgd-20", "seconds")}, flush=True)
+        print(seed, {key: rows[name, seed][key] for key in ("run", "clean", "pgd-20", "seconds")}, flush=True)
         options.out.write_text(json.dumps({"runs": list(rows.values())}, indent=1) + "\n", encoding="utf-8")
-        if options.models is not None:
+        if options.models is not None and seed == options.seeds[0]:
             weights = {key: value.cpu().contiguous() for key, value in run.f.state_dict().items()}
             save_file(weights, options.models / f"{name.split(',')[0]}.safetensors")
 

@@ -17,7 +17,8 @@ class DivergedError(ArithmeticError):
 class CollapseAlarm:
     """Notices that C(x) degenerates: a constant C(x) is the trivial minimizer of the robust term.
 
-    It is silent in the first fifth of a run and in its first 50 steps: an untrained C(x) is often constant.
+    It is silent in the first fifth of a run and in its first 50 steps: an untrained C(x) is often constant. One that
+    still is, or is again, after 1,000 steps will hardly change in a fifth of a long run.
     """
 
     largest_label_share: float
@@ -28,8 +29,11 @@ class CollapseAlarm:
     """the fraction of the run in which a C(x) that is still being learned is no alarm"""
     fewest_steps: int = 50
     """steps before which it is none either"""
-    fall: float = 0.10
-    """loss of labeled accuracy, against its best so far, that is an alarm"""
+    most_steps: int = 1000
+    """steps from which a constant C(x) is one, however long the run"""
+    fall: float = 0.20
+    """loss of labeled accuracy, against its best so far, that is an alarm; at the peak of a cyclic rate sound runs
+    lose more than ten points for a while"""
     best_accuracy: float = field(default=0.0, init=False)
     raised: bool = field(default=False, init=False)
 
@@ -45,7 +49,8 @@ class CollapseAlarm:
         one_class = share > self.suspicious_share
         falling = accuracy < self.best_accuracy - self.fall
         too_early = progress < self.patience or record["step"] < self.fewest_steps
-        if self.raised or too_early or not (one_class or falling):
+        constant_for_long = share == 1 and record["step"] >= self.most_steps
+        if self.raised or not (constant_for_long or (not too_early and (one_class or falling))):
             return None
         self.raised = True
         seen = (

@@ -7,9 +7,10 @@ from ..models import ResNet18
 from ..objectives import SRT
 from ..recipe import SGD, Recipe, Teacher, Validation
 from ..recipes import named
+from ..recipes.cifar10 import BALL
 from ..recipes.published import printed
 from ..schedules import Cyclic, Ramp
-from ..solvers import Solver
+from ..solvers import PGD, Solver
 from .definition import Cell, Experiment, Table, Trial, table_of
 from .scales import SHORT_RAMP
 from .statements import above, over, reaches
@@ -23,8 +24,10 @@ RAMP = 0.5
 collapses early in a run; a teacher's labels are good from the first step on"""
 PIXEL_ATTACKS = ("fgsm", "pgd", "cw", "autoattack")
 SPATIAL_ATTACKS = ("randadv", "gridadv")
-SHORTEST_EPOCHS = (15, 30, 60)
-"""of the shortest trainings, by labels of their own and by those of a teacher"""
+SHORTEST_EPOCHS = (30, 60)
+"""of the shortest trainings"""
+THREE_STEPS = PGD(around=BALL, steps=3, step_size=BALL.eps / 2, start="uniform")
+"""a search between the one step of fast SRT and the ten of SRT"""
 TEACHER = Teacher(steps=2000, optimizer=SGD(rate=Cyclic(peak=0.2)))
 """standard training on the labels, in batches of 512"""
 TAUGHT_WEIGHT = 3.0
@@ -51,7 +54,7 @@ def experiment() -> Experiment:
         for recipe, variant in ((named("mnist-pixel-srt"), ""), (digits, "-selected"))
     )
     heavier = Trial(
-        recipe=with_weight(digits, MNIST_WEIGHT),
+        recipe=replace(digits, objective=srt_with(digits, weight=MNIST_WEIGHT)),
         attacks=PIXEL_ATTACKS,
         variant=f"-selected-lambda-{MNIST_WEIGHT:g}",
         label=f"SRT++ with lambda {MNIST_WEIGHT:g}",
@@ -134,24 +137,28 @@ def chosen_on_validation(recipe: Recipe) -> Recipe:
     )
 
 
-def with_weight(recipe: Recipe, weight: float) -> Recipe:
-    """The recipe, of SRT, with another lambda."""
-    return replace(recipe, objective=replace(cast(SRT, recipe.objective), weight=weight))
+def srt_with(recipe: Recipe, **changes: Any) -> SRT:
+    """The objective of a recipe of SRT, changed."""
+    return replace(cast(SRT, recipe.objective), **changes)
 
 
 def shortest() -> tuple[Trial, ...]:
     """Fast SRT on ResNet-18 in large batches and ever more epochs, each timed alone, its teacher's time included."""
+    labeled_by_itself = short_trial(SHORTEST_EPOCHS[0], "", "", ramp=Ramp(over=0.8))
+    objective = srt_with(FAST_SRT, weight=TAUGHT_WEIGHT)
+    searches = (("-taught", "", objective.solver), ("-taught-three-steps", ", three steps of search", THREE_STEPS))
     return (
-        *(short_trial(epochs, f"-shortest-{epochs}", "", ramp=Ramp(over=0.8)) for epochs in SHORTEST_EPOCHS),
+        labeled_by_itself,
         *(
             short_trial(
                 epochs,
-                f"-shortest-taught-{epochs}",
-                ", labels of a teacher",
-                objective=with_weight(FAST_SRT, TAUGHT_WEIGHT).objective,
+                variant,
+                f", labels of a teacher{words}",
+                objective=replace(objective, solver=solver),
                 labeler="teacher",
                 teacher=TEACHER,
             )
+            for variant, words, solver in searches
             for epochs in SHORTEST_EPOCHS
         ),
     )
@@ -170,4 +177,5 @@ def short_trial(epochs: int, variant: str, words: str, **changes: Any) -> Trial:
         **changes,
     )
     label = f"fast SRT, ResNet-18, {epochs} epochs{words}"
+    variant = f"-shortest{variant}-{epochs}"
     return Trial(recipe=recipe, variant=variant, attacks=("pgd", "autoattack"), timed=True, label=label)

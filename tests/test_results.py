@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from unperturbed.experiments.account import headline
+from unperturbed.experiments.evidence import read_all
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -20,6 +23,11 @@ def test_the_readme_shows_the_demonstration_as_it_was_measured():
         accuracies = " | ".join(f"{row[key]:.1f}" for key in ("clean", "pgd", "gridadv"))
         risks = " | ".join(f"{row[key]:.3f}" for key in ("standard_risk", "robust_risk", "adversarial_risk"))
         assert f"| {row['method']} | {accuracies} | {risks} |" in readme
+
+
+def test_the_readme_has_the_headline_of_the_results():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert headline(read_all(ROOT / "results" / "reproduce")) in readme
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

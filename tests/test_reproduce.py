@@ -193,6 +193,15 @@ def test_small_networks_share_a_gpu_and_timed_runs_do_not():
     assert all(len(group) == 1 for group in groups(runs, 1))
 
 
+@pytest.mark.parametrize(("count", "sizes"), [(9, [1, 4, 4]), (8, [4, 4]), (3, [3]), (0, [])])
+def test_a_gpu_that_is_not_full_is_left_to_the_shortest_runs(count, sizes):
+    runs = planned(chosen(["table-6"]), "paper", "own", (0,))[:count]
+    shared = groups(runs, 4)
+    assert [len(group) for group in shared] == sizes
+    lengths = [run.recipe.steps for group in shared for run in group]
+    assert sorted(lengths) == lengths
+
+
 def test_another_seed_is_another_split_and_other_weights():
     first, second = planned(chosen(["table-6"]), "paper", "own", (0, 5), "mnist-pixel-srt-lambda-0.2-*")
     assert (second.recipe.seed, second.recipe.data.seed, second.name) == (5, 5, "mnist-pixel-srt-lambda-0.2-seed-5")

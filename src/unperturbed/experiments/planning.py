@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -101,11 +102,16 @@ def planned(
 
 
 def groups(runs: Sequence[PlannedRun], at_once: int) -> list[list[PlannedRun]]:
-    """The runs in their order, or first those that may share a device, side by side with others about as long."""
+    """The runs in their order, or first those that may share a device, side by side with others about as long.
+
+    A group that is not full is that of the shortest runs: there a device that is not full costs least.
+    """
     if at_once == 1:
         return [[run] for run in runs]
     sharing = sorted((run for run in runs if not run.alone), key=lambda run: expected(run).training)
-    side_by_side = [sharing[start : start + at_once] for start in range(0, len(sharing), at_once)]
+    few = len(sharing) % at_once
+    starts = [*([0] if few else []), *range(few, len(sharing), at_once)]
+    side_by_side = [sharing[start:end] for start, end in pairwise([*starts, len(sharing)])]
     return side_by_side + [[run] for run in runs if run.alone]
 
 

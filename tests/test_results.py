@@ -39,6 +39,17 @@ def test_srt_is_above_rt_and_its_rival_in_both_scenarios(seed):
     assert report["provenance"]["seed"] == seed
 
 
+def test_all_seeds_of_the_demonstration_show_the_same_order():
+    orders = []
+    for seed in (0, 1, 2):
+        report = json.loads((ROOT / "results" / f"demo-seed-{seed}.json").read_text(encoding="utf-8"))
+        scenarios = [[row for row in report["rows"] if row["own_attack"] == attack] for attack in ("pgd", "gridadv")]
+        orders.append([sorted(rows, key=lambda row: -row[row["own_attack"]]) for rows in scenarios])
+    methods = [[[row["method"] for row in rows] for rows in scenarios] for scenarios in orders]
+    assert methods[0] == methods[1] == methods[2]
+    assert [len(rows) for rows in methods[0]] == [4, 3]
+
+
 def test_the_readme_says_of_the_trained_example_what_was_measured():
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     file = ROOT / "results" / "reproduce" / "paper" / "mnist-pixel-srt-seed-0.json"
@@ -65,6 +76,21 @@ def attack_rows():
 def test_the_page_of_attacks_shows_what_was_measured():
     page = (ROOT / "docs" / "attacks.md").read_text(encoding="utf-8")
     assert "\n".join(attack_rows()) in page
+
+
+def test_the_page_of_attacks_says_how_much_faster_ours_are():
+    measured = json.loads((ROOT / "results" / "attacks.json").read_text(encoding="utf-8"))["results"]
+    words = " ".join((ROOT / "docs" / "attacks.md").read_text(encoding="utf-8").split())
+
+    def times(attack, by):
+        return [row["times ours"] for row in measured if row["attack"].startswith(attack) and row["by"] == by]
+
+    assert min(times("JSMA, next", "torchattacks")) > 60
+    assert "more than sixty times faster an image" in words
+    assert 90 < min(times("GridAdv", "exhaustive")) <= max(times("GridAdv", "exhaustive")) < 130
+    assert "about a hundred times faster than it" in words
+    assert [round(ratio) for ratio in times("GridAdv", "foolbox")] == [3, 71]
+    assert "the ratio to it runs from three to seventy" in words
 
 
 def test_our_attacks_are_at_least_as_strong_as_the_libraries():

@@ -11,6 +11,7 @@ import torch
 
 from unperturbed.experiments.account import headline
 from unperturbed.experiments.evidence import read_all
+from unperturbed.recipes import RECIPES
 
 ROOT = Path(__file__).parent.parent
 
@@ -112,6 +113,17 @@ def test_the_page_of_defenses_shows_what_was_measured(monkeypatch):
     claims = shown + on_cifar10.split("## How the settings were chosen")[1]
     for figure in re.findall(r"(?<![\w.])\d\d\.\d(?![\d.])", claims):
         assert figure in means, figure
+    single = [row for row in rows if "-compound-" not in row["recipe"]]
+    most = {
+        attack: max(
+            sum(row[attack] for row in single if row["recipe"] == name) / 3
+            for name in {row["recipe"] for row in single}
+        )
+        for attack in ("pgd+", "pgd+ half", "gridadv+ half")
+    }
+    words = " ".join(shown.split())
+    assert f"any single-type defense at most {most['pgd+']:.1f}." in words
+    assert f"the best single-type defenses {most['pgd+ half']:.1f} and {most['gridadv+ half']:.1f}." in words
 
 
 def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
@@ -328,6 +340,25 @@ def test_the_page_of_defenses_shows_whose_statistics_label_best(monkeypatch):
     for row in result["rows"][:-1]:
         *others, best = row["accuracy"].values()
         assert best == max(*others, best)
+
+
+def test_the_page_of_defenses_says_what_an_averages_statistics_cost_on_digits():
+    def mean(file, recipe, attack):
+        rows = json.loads((ROOT / "results" / file).read_text(encoding="utf-8"))
+        found = [row[attack] for row in rows if row["recipe"] == recipe]
+        assert len(found) == 3
+        return sum(found) / 3
+
+    spatial, pixel = (
+        [mean(file, f"digits-{kind}-srt-plusplus", attack) for file in ("digits-copied.json", "digits.json")]
+        for kind, attack in (("spatial", "gridadv"), ("pixel", "pgd"))
+    )
+    page = " ".join((ROOT / "docs" / "defenses.md").read_text(encoding="utf-8").split())
+    assert f"keeps {spatial[0]:.1f} under GridAdv instead of {spatial[1]:.1f}" in page
+    assert f"SRT++ {pixel[0]:.1f} under PGD instead of {pixel[1]:.1f}." in page
+    assert ("**On digits neither pays.**" in page) == (spatial[0] > spatial[1] and pixel[0] > pixel[1])
+    recipes = {kind: RECIPES[f"digits-{kind}-srt-plusplus"].averaging.batchnorm for kind in ("spatial", "pixel")}
+    assert recipes == {"spatial": "own", "pixel": "estimated"}
 
 
 def test_the_page_of_scale_shows_what_was_measured(monkeypatch):

@@ -1,6 +1,7 @@
 """Every defense on the embedded digits, over several seeds: accuracy under single and compound attacks, and seconds.
 
 python benchmarks/digits.py --out results/digits.json --seeds 0 1 2 --workers 2
+python benchmarks/digits.py --out results/digits-copied.json --only srt-plusplus --batchnorm copied
 """
 
 import json
@@ -8,9 +9,11 @@ import statistics
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 import torch
 import tyro
@@ -39,13 +42,16 @@ class Options:
     """words in the names of recipes"""
     workers: int = 2
     """runs side by side, each on one core"""
+    batchnorm: Literal["copied", "estimated"] | None = None
+    """statistics of averaged weights, where not those of the recipe"""
 
 
-def measure(job: tuple[str, int]) -> dict[str, object]:
-    name, seed = job
+def measure(job: tuple[str, int, Literal["copied", "estimated"] | None]) -> dict[str, object]:
+    name, seed, batchnorm = job
     torch.set_num_threads(1)
     recipe = RECIPES[name]
-    recipe = replace(recipe, seed=seed, data=replace(recipe.data, seed=seed))
+    averaging = replace(recipe.averaging, batchnorm=batchnorm or recipe.averaging.batchnorm)
+    recipe = replace(recipe, seed=seed, data=replace(recipe.data, seed=seed), averaging=averaging)
     digits = load("digits")
     started = time.perf_counter()
     with TemporaryDirectory() as folder:
@@ -75,7 +81,7 @@ def markdown(rows: list[dict[str, object]]) -> str:
 def main(options: Options) -> None:
     names = [name for name in RECIPES if name.startswith("digits-")]
     names = [name for name in names if not options.only or any(word in name for word in options.only)]
-    jobs = [(name, seed) for name in names for seed in options.seeds]
+    jobs = list(product(names, options.seeds, [options.batchnorm]))
     with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
         rows = list(pool.map(measure, jobs))
     options.out.parent.mkdir(parents=True, exist_ok=True)

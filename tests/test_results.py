@@ -11,6 +11,7 @@ import torch
 
 from unperturbed.experiments.account import headline
 from unperturbed.experiments.evidence import read_all
+from unperturbed.recipes import RECIPES
 
 ROOT = Path(__file__).parent.parent
 
@@ -37,6 +38,17 @@ def test_srt_is_above_rt_and_its_rival_in_both_scenarios(seed):
     assert under["SRT, pixel-wise"] > max(under["RT, pixel-wise"], under["AT, pixel-wise"]) + 10
     assert under["SRT, spatial"] > max(under["RT, spatial"], under["Worst-of-k, spatial"]) + 10
     assert report["provenance"]["seed"] == seed
+
+
+def test_all_seeds_of_the_demonstration_show_the_same_order():
+    orders = []
+    for seed in (0, 1, 2):
+        report = json.loads((ROOT / "results" / f"demo-seed-{seed}.json").read_text(encoding="utf-8"))
+        scenarios = [[row for row in report["rows"] if row["own_attack"] == attack] for attack in ("pgd", "gridadv")]
+        orders.append([sorted(rows, key=lambda row: -row[row["own_attack"]]) for rows in scenarios])
+    methods = [[[row["method"] for row in rows] for rows in scenarios] for scenarios in orders]
+    assert methods[0] == methods[1] == methods[2]
+    assert [len(rows) for rows in methods[0]] == [4, 3]
 
 
 def test_the_readme_says_of_the_trained_example_what_was_measured():
@@ -67,6 +79,21 @@ def test_the_page_of_attacks_shows_what_was_measured():
     assert "\n".join(attack_rows()) in page
 
 
+def test_the_page_of_attacks_says_how_much_faster_ours_are():
+    measured = json.loads((ROOT / "results" / "attacks.json").read_text(encoding="utf-8"))["results"]
+    words = " ".join((ROOT / "docs" / "attacks.md").read_text(encoding="utf-8").split())
+
+    def times(attack, by):
+        return [row["times ours"] for row in measured if row["attack"].startswith(attack) and row["by"] == by]
+
+    assert min(times("JSMA, next", "torchattacks")) > 60
+    assert "more than sixty times faster an image" in words
+    assert 90 < min(times("GridAdv", "exhaustive")) <= max(times("GridAdv", "exhaustive")) < 130
+    assert "about a hundred times faster than it" in words
+    assert [round(ratio) for ratio in times("GridAdv", "foolbox")] == [3, 71]
+    assert "the ratio to it runs from three to seventy" in words
+
+
 def test_our_attacks_are_at_least_as_strong_as_the_libraries():
     measured = json.loads((ROOT / "results" / "attacks.json").read_text(encoding="utf-8"))["results"]
     rivals = [row for row in measured if row["accuracy"] is not None and row["by"] != "ours"]
@@ -86,6 +113,17 @@ def test_the_page_of_defenses_shows_what_was_measured(monkeypatch):
     claims = shown + on_cifar10.split("## How the settings were chosen")[1]
     for figure in re.findall(r"(?<![\w.])\d\d\.\d(?![\d.])", claims):
         assert figure in means, figure
+    single = [row for row in rows if "-compound-" not in row["recipe"]]
+    most = {
+        attack: max(
+            sum(row[attack] for row in single if row["recipe"] == name) / 3
+            for name in {row["recipe"] for row in single}
+        )
+        for attack in ("pgd+", "pgd+ half", "gridadv+ half")
+    }
+    words = " ".join(shown.split())
+    assert f"any single-type defense at most {most['pgd+']:.1f}." in words
+    assert f"the best single-type defenses {most['pgd+ half']:.1f} and {most['gridadv+ half']:.1f}." in words
 
 
 def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
@@ -302,6 +340,25 @@ def test_the_page_of_defenses_shows_whose_statistics_label_best(monkeypatch):
     for row in result["rows"][:-1]:
         *others, best = row["accuracy"].values()
         assert best == max(*others, best)
+
+
+def test_the_page_of_defenses_says_what_an_averages_statistics_cost_on_digits():
+    def mean(file, recipe, attack):
+        rows = json.loads((ROOT / "results" / file).read_text(encoding="utf-8"))
+        found = [row[attack] for row in rows if row["recipe"] == recipe]
+        assert len(found) == 3
+        return sum(found) / 3
+
+    spatial, pixel = (
+        [mean(file, f"digits-{kind}-srt-plusplus", attack) for file in ("digits-copied.json", "digits.json")]
+        for kind, attack in (("spatial", "gridadv"), ("pixel", "pgd"))
+    )
+    page = " ".join((ROOT / "docs" / "defenses.md").read_text(encoding="utf-8").split())
+    assert f"keeps {spatial[0]:.1f} under GridAdv instead of {spatial[1]:.1f}" in page
+    assert f"SRT++ {pixel[0]:.1f} under PGD instead of {pixel[1]:.1f}." in page
+    assert ("**On digits neither pays.**" in page) == (spatial[0] > spatial[1] and pixel[0] > pixel[1])
+    recipes = {kind: RECIPES[f"digits-{kind}-srt-plusplus"].averaging.batchnorm for kind in ("spatial", "pixel")}
+    assert recipes == {"spatial": "own", "pixel": "estimated"}
 
 
 def test_the_page_of_scale_shows_what_was_measured(monkeypatch):

@@ -6,6 +6,7 @@ checkpoint.pt         everything needed to go on: tensors and plain values only,
 checkpoint-before.pt  the checkpoint before that one, should it be damaged
 model.safetensors     the weights of the finished model
 report.json           what an evaluation found
+trust.json            reasons not to believe it, looked for by evaluate --trust
 sweep.json            what it found at several perturbation fractions, for a curve
 report-1a2b3c4d.json  a report that was replaced by one on other images or with other settings; so too for sweeps
 attack.json           what attacks that were interrupted have found so far

@@ -1,7 +1,7 @@
 """Every defense on the embedded digits, over several seeds: accuracy under single and compound attacks, and seconds.
 
 python benchmarks/digits.py --out results/digits.json --seeds 0 1 2 --workers 2
-python benchmarks/digits.py --out results/digits-copied.json --only srt-plusplus --batchnorm copied
+python benchmarks/digits.py --out results/digits-own-statistics.json --only spatial-srt-plusplus --batchnorm own
 """
 
 import json
@@ -42,11 +42,11 @@ class Options:
     """words in the names of recipes"""
     workers: int = 2
     """runs side by side, each on one core"""
-    batchnorm: Literal["copied", "estimated"] | None = None
+    batchnorm: Literal["copied", "own", "estimated"] | None = None
     """statistics of averaged weights, where not those of the recipe"""
 
 
-def measure(job: tuple[str, int, Literal["copied", "estimated"] | None]) -> dict[str, object]:
+def measure(job: tuple[str, int, Literal["copied", "own", "estimated"] | None]) -> dict[str, object]:
     name, seed, batchnorm = job
     torch.set_num_threads(1)
     recipe = RECIPES[name]

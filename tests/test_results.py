@@ -14,6 +14,8 @@ from unperturbed.experiments.evidence import read_all
 from unperturbed.recipes import RECIPES
 
 ROOT = Path(__file__).parent.parent
+STATISTICS = ("digits", "digits-own-statistics")
+"""files with SRT++ on digits by the statistics of its recipe, and by those of its average"""
 
 
 def test_the_readme_shows_the_demonstration_as_it_was_measured():
@@ -343,22 +345,26 @@ def test_the_page_of_defenses_shows_whose_statistics_label_best(monkeypatch):
 
 
 def test_the_page_of_defenses_says_what_an_averages_statistics_cost_on_digits():
-    def mean(file, recipe, attack):
-        rows = json.loads((ROOT / "results" / file).read_text(encoding="utf-8"))
-        found = [row[attack] for row in rows if row["recipe"] == recipe]
-        assert len(found) == 3
-        return sum(found) / 3
-
-    spatial, pixel = (
-        [mean(file, f"digits-{kind}-srt-plusplus", attack) for file in ("digits-copied.json", "digits.json")]
-        for kind, attack in (("spatial", "gridadv"), ("pixel", "pgd"))
-    )
+    recipe = "digits-spatial-srt-plusplus"
+    files = [json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8")) for name in STATISTICS]
+    found = [[row["gridadv"] for row in rows if row["recipe"] == recipe] for rows in files]
+    assert [len(seeds) for seeds in found] == [3, 3]
+    copied, own = (sum(seeds) / 3 for seeds in found)
     page = " ".join((ROOT / "docs" / "defenses.md").read_text(encoding="utf-8").split())
-    assert f"keeps {spatial[0]:.1f} under GridAdv instead of {spatial[1]:.1f}" in page
-    assert f"SRT++ {pixel[0]:.1f} under PGD instead of {pixel[1]:.1f}." in page
-    assert ("**On digits neither pays.**" in page) == (spatial[0] > spatial[1] and pixel[0] > pixel[1])
-    recipes = {kind: RECIPES[f"digits-{kind}-srt-plusplus"].averaging.batchnorm for kind in ("spatial", "pixel")}
-    assert recipes == {"spatial": "own", "pixel": "estimated"}
+    assert f"spatial SRT++ would keep {own:.1f} under GridAdv instead of {copied:.1f}" in page
+    assert own < copied
+    assert RECIPES[recipe].averaging.batchnorm == "copied"
+
+
+def test_the_page_of_fidelity_shows_which_mean_the_rate_belongs_to(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    from means import READINGS, markdown
+
+    result = json.loads((ROOT / "results" / "means.json").read_text(encoding="utf-8"))
+    assert markdown(result) in (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    ends = [result["runs"][name]["log"][-1] for name in READINGS]
+    assert [end["largest_class_share"] == 1 for end in ends] == [True, False, False]
+    assert min(end["labeled_accuracy"] for end in ends[1:]) > 0.9
 
 
 def test_the_page_of_scale_shows_what_was_measured(monkeypatch):

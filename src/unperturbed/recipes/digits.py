@@ -47,6 +47,7 @@ PIXEL = Scenario(
     solver=ASCENT,
     weight=1.0,
     fast=Fast(steps=370, peak=0.1, weight=3.0, held_out=10, drop=0.6),
+    fresh_statistics=False,
 )
 SPATIAL = replace(
     PIXEL,

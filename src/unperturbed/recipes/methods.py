@@ -62,6 +62,8 @@ class Scenario:
     fast: Fast
     mean: Literal["terms", "images"] = "terms"
     """of the terms of RT and SRT, or of all images of both"""
+    fresh_statistics: bool = True
+    """whether the average of SRT++ has BatchNorm statistics of its own, or the model's"""
 
     def labels(self, method: str, objective: Objective, **changes: Any) -> Recipe:
         """A recipe that sees no unlabeled image."""
@@ -150,10 +152,11 @@ def compound(scenario: Scenario, name: str, first: Solver, then: Solver, **chang
 
 def plusplus(scenario: Scenario, labeler: Labeler, *, times: float = 2.0, **changes: Any) -> Recipe:
     """SRT with the parts that paid in our own measurements: docs/defenses.md says which and how much."""
+    fresh = "own" if labeler == "average" else "estimated"
     return scenario.all(
         "srt-plusplus",
         scenario.srt(times * scenario.weight, smoothing=0.1),
-        averaging=Average(decay=0.99, batchnorm="own" if labeler == "average" else "estimated"),
+        averaging=Average(decay=0.99, batchnorm=fresh if scenario.fresh_statistics else "copied"),
         labeler=labeler,
         **changes,
     )

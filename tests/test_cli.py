@@ -667,8 +667,14 @@ def test_a_recipe_file_that_cannot_be_read_is_refused_by_its_name(refused, conte
     assert "mine.json" in refused("train", "--from", "mine.json")
 
 
-def test_evaluation_needs_a_directory(refused):
-    assert "evaluate needs the directory of a run: unperturbed evaluate DIR" in refused("evaluate", "--json")
+@pytest.mark.parametrize("words", [["--json"], ["--images", "3", "runs/mine"]], ids=["none", "after the options"])
+def test_evaluation_needs_a_directory_first(refused, words):
+    assert "evaluate needs the directory of a run first: unperturbed evaluate DIR" in refused("evaluate", *words)
+
+
+def test_a_report_needs_directories_first(refused):
+    sentence = "report needs the directories of evaluated runs first: unperturbed report DIR [DIR …] --out FILE"
+    assert sentence in refused("report", "--out", "page.html", "runs/mine")
 
 
 def test_a_directory_without_a_run_is_named_with_the_command_that_makes_one(refused, tmp_path):

@@ -1,10 +1,13 @@
 """What can go wrong in a run, noticed early and said with its remedy."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from .objectives import Objective, sees_unlabeled
 from .recipe import SGD, Recipe
 from .schedules import Cyclic, Piecewise
+from .solvers import takes
 
 Record = dict[str, float | int]
 
@@ -63,6 +66,21 @@ class CollapseAlarm:
         return (
             f"step {record['step']}: {seen}, as happens when the robust term outweighs the labels: "
             "lengthen ramp.over, lower objective.weight or lower the learning rate"
+        )
+
+
+def require_parts(labeled: object, objective: object, optimizer: object) -> None:
+    """Refuse what is not of the kind that training needs, as a class without its parentheses."""
+    if not isinstance(labeled, tuple | list) or len(cast(Sequence[object], labeled)) != 2:
+        raise ValueError(
+            f"labeled must be images and their labels, got a {type(labeled).__name__}: write labeled=(x, y)"
+        )
+    if not takes(objective, 3):
+        raise ValueError(f"objective must be one that (f, batch, rng) can be given to, as SRT(), got {objective!r}")
+    if not isinstance(optimizer, SGD):
+        raise ValueError(
+            f"optimizer must be unperturbed.SGD, as SGD(rate=Cyclic(peak=0.05)), got {optimizer!r}: with any other "
+            "write the loop, around objective(model, Batch(x, y, u), rng).total"
         )
 
 

@@ -17,7 +17,7 @@ from .averaging import Average
 from .data import Data
 from .datasets import Dataset, load
 from .engine import Engine, Precision, layout_kept
-from .guards import require_use, require_use_by
+from .guards import require_parts, require_use, require_use_by
 from .images import Images, parts
 from .inputs import check_model
 from .objectives import SRT, Objective
@@ -62,8 +62,10 @@ def fit(
     What looks wrong, as a C(x) that becomes constant, is a warning, unless a watcher is told.
     """
     check_model(model)
+    objective, optimizer = objective or SRT(), optimizer or SGD(rate=Cyclic(peak=0.05))
+    require_parts(labeled, objective, optimizer)
     x, y = labeled
-    nothing, objective = x[:0], objective or SRT()
+    nothing = x[:0]
     others = 0 if unlabeled is None else len(unlabeled)
     require_use(objective, others, "leave unlabeled out, or choose an objective that uses it, as SRT")
     with layout_kept(model):
@@ -79,7 +81,7 @@ def fit(
             objective=objective,
             steps=steps,
             batch=max(1, min(BATCH, len(x) + others)) if batch is None else batch,
-            optimizer=optimizer or SGD(rate=Cyclic(peak=0.05)),
+            optimizer=optimizer,
             ramp=ramp or Ramp(over=0.5),
             augmentation=Data(crop=crop, flip=flip),
             averaging=averaging or Average(),

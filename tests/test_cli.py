@@ -332,6 +332,7 @@ def test_options_of_parts_that_a_recipe_uses_are_taken(words, capsys):
         ([RECIPE, "digits-pixel-at"], "2 recipes are named: add --together"),
         ([RECIPE, RECIPE, "--together"], "a recipe is named twice"),
         ([RECIPE, "digits-pixel-atr", "--together"], "did you mean"),
+        ([RECIPE, "digits-pixel-at", "--together", "--batch", "200"], "digits-pixel-at: batch of 200 is larger than"),
         ([RECIPE, "--microbatch", "0"], "microbatch must be at least 1, got 0"),
         ([RECIPE, "--microbatch", "2"], "--microbatch 2 cuts a batch of 100 into 50 parts"),
         (

@@ -1,7 +1,7 @@
 """What can go wrong in a run, noticed early and said with its remedy."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from .objectives import Objective, sees_unlabeled
@@ -102,6 +102,17 @@ def require_use_by(recipe: Recipe, unlabeled: int) -> None:
     require_use(recipe.objective, unlabeled, advice, labeled_by_another=recipe.labeler != "current")
     if recipe.labeler == "teacher" and recipe.teacher.unlabeled:
         require_use(recipe.teacher.objective, unlabeled, "leave --teacher.unlabeled out")
+
+
+def with_checksum(recipe: Recipe, found: str) -> Recipe:
+    """The recipe with the checksum of the images it is followed on; one that was made for others is refused."""
+    wanted = recipe.data.sha256
+    if wanted not in (None, found):
+        raise ValueError(
+            f"the recipe is for other images or labels of {recipe.data.sources} (SHA-256 {wanted}, these have "
+            f"{found}): restore the data, or set data.sha256 to null in the recipe"
+        )
+    return replace(recipe, data=replace(recipe.data, sha256=found))
 
 
 def blame(standard_is_finite: bool, optimizer: SGD) -> str:

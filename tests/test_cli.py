@@ -332,6 +332,7 @@ def test_options_of_parts_that_a_recipe_uses_are_taken(words, capsys):
         ([RECIPE, "digits-pixel-at"], "2 recipes are named: add --together"),
         ([RECIPE, RECIPE, "--together"], "a recipe is named twice"),
         ([RECIPE, "digits-pixel-atr", "--together"], "did you mean"),
+        ([RECIPE, "digits-pixel-at", "--together", "--batch", "200"], "digits-pixel-at: batch of 200 is larger than"),
         ([RECIPE, "--microbatch", "0"], "microbatch must be at least 1, got 0"),
         ([RECIPE, "--microbatch", "2"], "--microbatch 2 cuts a batch of 100 into 50 parts"),
         (
@@ -667,8 +668,14 @@ def test_a_recipe_file_that_cannot_be_read_is_refused_by_its_name(refused, conte
     assert "mine.json" in refused("train", "--from", "mine.json")
 
 
-def test_evaluation_needs_a_directory(refused):
-    assert "evaluate needs the directory of a run: unperturbed evaluate DIR" in refused("evaluate", "--json")
+@pytest.mark.parametrize("words", [["--json"], ["--images", "3", "runs/mine"]], ids=["none", "after the options"])
+def test_evaluation_needs_a_directory_first(refused, words):
+    assert "evaluate needs the directory of a run first: unperturbed evaluate DIR" in refused("evaluate", *words)
+
+
+def test_a_report_needs_directories_first(refused):
+    sentence = "report needs the directories of evaluated runs first: unperturbed report DIR [DIR …] --out FILE"
+    assert sentence in refused("report", "--out", "page.html", "runs/mine")
 
 
 def test_a_directory_without_a_run_is_named_with_the_command_that_makes_one(refused, tmp_path):

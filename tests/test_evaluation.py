@@ -15,7 +15,7 @@ from unperturbed.attacks import DDN, JSMA, AutoAttack, compound, cw_linf, fgsm, 
 from unperturbed.engine import Engine
 from unperturbed.neighborhoods import L2, Linf, Neighborhood, Spatial
 from unperturbed.report import loads
-from unperturbed.solvers import Grid, WorstOfK
+from unperturbed.solvers import PGD, Grid, WorstOfK
 
 evaluate = partial(evaluation.evaluate, device="cpu")
 TURNS = Spatial(rotation=30.0, translation=1.0)
@@ -801,7 +801,11 @@ def test_bytes_are_made_fractions_batch_by_batch(monkeypatch, images, labels):
     assert max(sizes) == 5
 
 
-@pytest.mark.parametrize("attacks", [pgd(), [pgd()], {"pgd": "pgd"}], ids=["attack", "list", "words"])
+@pytest.mark.parametrize(
+    "attacks",
+    [pgd(), [pgd()], {"pgd": "pgd"}, {"pgd": pgd}, {"pgd": PGD()}],
+    ids=["attack", "list", "words", "no parentheses", "solver"],
+)
 def test_attacks_that_are_no_dict_of_attacks_are_refused(attacks, images, labels):
     with pytest.raises(
         ValueError, match=r"attacks must be a dict of attacks by name, \{'pgd': attacks.pgd\(\)\}, got"

@@ -118,7 +118,8 @@ def newer(file, **changes):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["surface"], "surface needs the directory of a run: unperturbed surface DIR [DIR …] --around INDEX"),
+        (["surface"], "surface needs the directory of a run first: unperturbed surface DIR [DIR …] --around INDEX"),
+        (["surface", "--around", "3", "mine"], "surface needs the directory of a run first"),
         (["surface", "absent"], "absent holds no run (no recipe.json): make one with unperturbed train RECIPE"),
         (["surface", "low", "--around", "400"], "there is no test image 400: --around takes 0 to 399"),
         (["surface", "low", "--around", "-1"], "there is no test image -1: --around takes 0 to 399"),
@@ -135,6 +136,7 @@ def newer(file, **changes):
         (["surface", "low", "--device", "gpu"], "there is no device 'gpu' on this machine"),
         (["curve"], "curve needs a kind (perturbation, unlabeled, lambda, time, training) and directories of runs"),
         (["curve", "training"], "curve needs a kind"),
+        (["curve", "--columns", "2", "training", "mine"], "curve needs a kind"),
         (["curve", "lamda", "low"], "there is no curve 'lamda', did you mean 'lambda'? (there are perturbation, "),
         (["curve", "training", "absent"], "absent holds no run"),
         (["curve", "training", "low", "--show", "los"], "the log holds no 'los' (there are standard, robust, rate, "),

@@ -14,6 +14,7 @@ import pytest
 import safetensors.torch
 import torch
 
+from handmade import evidence
 from unperturbed import cli, sweeps
 from unperturbed import report as reports
 from unperturbed.attacks import fgsm
@@ -272,7 +273,12 @@ def test_runs_of_all_seeds_and_networks_are_collected(tmp_path, capsys):
     assert "3 of 3 runs" in told
     found = {(each.network, each.seed) for each in files.read_all(tmp_path / "results")}
     assert found == {("own", 1), ("own", 2), ("resnet-18", 3)}
-    assert "0 of 0 runs" in reproduce(*words[:-1], tmp_path / "no", "--collect", tmp_path / "results", capsys=capsys)
+    elsewhere = (*words[:-1], tmp_path / "no", "--collect", tmp_path / "nothing")
+    assert "holds no run of these: name the directory of the runs by --out" in refused(*elsewhere, capsys=capsys)
+    chosen_ones = ("all", *SMOKE, "--out", tmp_path / "runs", "--only", "*-resnet18-*")
+    assert "1 of 1 runs" in reproduce(*chosen_ones, "--collect", tmp_path / "few", capsys=capsys)
+    assert [each.network for each in files.read_all(tmp_path / "few")] == ["resnet-18"]
+    assert not (tmp_path / "nothing").exists()
 
 
 def test_weights_that_were_not_kept_are_the_others():
@@ -304,6 +310,9 @@ def test_without_an_experiment_all_are_listed(capsys):
         (("table-3", "--share", "3/2"), "--share must be I/N with I from 1 to N"),
         (("table-3", "--only", "nothing"), "--only 'nothing' leaves none of 10 runs"),
         (("table-3", "--seeds"), "--seeds names no seed"),
+        (("table-3", "--seeds", "0", "-1"), "--seeds must be whole numbers from 0 on, got -1"),
+        (("--scale", "smoke", "table-3"), "reproduce needs an experiment first, or all"),
+        (("--collect", "results"), "reproduce needs an experiment first, or all"),
         (("table-3", "--slow-images", "0"), "--slow-images"),
         (("table-3", "--minutes", "0"), "--minutes must be a positive number"),
         (("table-3", "--without", "autoatack"), "there is no attack 'autoatack' to leave for later, did you mean"),
@@ -323,18 +332,36 @@ def test_a_directory_of_another_scale_or_version_is_refused(tmp_path, capsys):
     reproduce(*words)
     (tmp_path / "reproduction.json").write_text(json.dumps({"format": 1, "scale": "short"}))
     assert "holds runs at scale short, not smoke" in refused(*words, capsys=capsys)
+    assert "holds runs at scale short, not smoke" in refused(*words, "--plan", capsys=capsys)
+    collecting = (*words, "--collect", tmp_path / "results")
+    assert "holds runs at scale short, not smoke" in refused(*collecting, capsys=capsys)
+    assert not (tmp_path / "results").exists(), "runs of a few steps would stand there as results"
     (tmp_path / "reproduction.json").write_text(json.dumps({"format": 2, "scale": "smoke"}))
     assert "is not of this version of unperturbed" in refused(*words, capsys=capsys)
 
 
 def test_the_page_is_written_by_the_command_and_refuses_results_of_another_version(tmp_path, capsys):
     target = tmp_path / "page.md"
-    assert "0 runs" in reproduce("--write", target, "--results", tmp_path, capsys=capsys)
+    words = ("--write", target, "--results", tmp_path)
+    files.write(evidence("mnist-pixel-srt", pgd=12.3), tmp_path)
+    assert "1 runs" in reproduce(*words, capsys=capsys)
     assert target.read_text().startswith("# Results")
-    assert "by `unperturbed reproduce --write docs/results.md`" in target.read_text(), "it names the command"
-    (tmp_path / "short").mkdir()
-    (tmp_path / "short" / "a.json").write_text('{"format": 7}')
-    assert "format 7, this version reads 1" in refused("--write", target, "--results", tmp_path, capsys=capsys)
+    command = f"unperturbed reproduce {' '.join(map(str, words))}"
+    assert f"JSON files in `{tmp_path}` by `{command}`. Each file" in target.read_text(), "it names the command"
+    (tmp_path / "paper" / "a.json").write_text('{"format": 7}')
+    assert "format 7, this version reads 1" in refused(*words, capsys=capsys)
+
+
+def test_no_page_is_written_over_another_without_a_result(tmp_path, capsys):
+    target = tmp_path / "page.md"
+    target.write_text("results")
+    words = ("--write", target, "--results", tmp_path / "evidence")
+    assert "evidence holds no evidence: name the folder of the evidence by --results" in refused(
+        *words, capsys=capsys
+    )
+    files.write(evidence("mnist-pixel-srt", pgd=12.3, scale="smoke"), tmp_path / "evidence")
+    assert "holds smoke runs alone, which are no results" in refused(*words, capsys=capsys)
+    assert target.read_text() == "results"
 
 
 def test_attacks_left_for_later_are_made_later(tmp_path, capsys):

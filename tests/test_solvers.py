@@ -10,7 +10,18 @@ from torch import nn
 from reference import solvers as slow
 from unperturbed.losses import Against, cross_entropy, margin
 from unperturbed.neighborhoods import L2, Linf, Neighborhood, Spatial
-from unperturbed.solvers import FGSM, PGD, Grid, MomentumPGD, Sequential, Solver, Strongest, WorstOfK
+from unperturbed.solvers import (
+    FGSM,
+    NFGSM,
+    PGD,
+    Grid,
+    MomentumPGD,
+    PowerIteration,
+    Sequential,
+    Solver,
+    Strongest,
+    WorstOfK,
+)
 
 SMALL_GRID = Grid(points=(5, 3, 3))
 PIXELS = Linf(eps=0.1)
@@ -511,6 +522,29 @@ def test_draws_for_images_that_fell_are_not_held():
 def test_a_number_of_things_is_whole_and_noise_is_a_length(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+@pytest.mark.parametrize("around", [8 / 255, Linf], ids=["radius", "class"])
+@pytest.mark.parametrize("solver", [PGD, MomentumPGD, FGSM, NFGSM, PowerIteration, WorstOfK])
+def test_a_radius_or_a_class_in_place_of_a_neighborhood_is_refused(solver, around):
+    with pytest.raises(
+        ValueError, match=rf"{solver.__name__}\.around must be a neighborhood, as Linf\(eps=8 / 255\)"
+    ):
+        solver(around=around)
+
+
+@pytest.mark.parametrize("solver", [PGD(keep="best"), MomentumPGD(), FGSM(), PowerIteration(), WorstOfK(k=2)])
+def test_a_loss_of_all_images_together_is_refused(solver, x, rng):
+    with pytest.raises(ValueError, match=r"one value for each of the .* leave the mean out, as by reduction='none'"):
+        solver(lambda images, rows=None: images.mean(), x, rng)
+
+
+@pytest.mark.parametrize("solver", [WorstOfK(k=2), Grid(points=(3, 1, 1))])
+def test_a_search_says_what_a_loss_has_to_take(solver, x, rng):
+    with pytest.raises(
+        ValueError, match=r"write loss\(images, rows=None\) with the labels y\[rows\], or take Against"
+    ):
+        solver(lambda images: images.flatten(1).sum(1), x, rng)
 
 
 def test_a_number_of_things_may_be_an_integer_of_numpy():

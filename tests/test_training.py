@@ -20,6 +20,7 @@ import pytest
 import safetensors.torch
 import torch
 from torch import Generator, Tensor, nn
+from torch.utils.data import TensorDataset
 
 from tiny import TINY
 from unperturbed import cli, training
@@ -517,8 +518,8 @@ IMAGES, LABELS = stripes(20)
         ({"images": IMAGES.half(), "model": dense().half()}, r"must have at least 32 bits, got torch\.float16"),
         ({"images": IMAGES.long()}, r"images must be .*floating point, got torch\.int64"),
         ({"images": IMAGES[:0], "labels": LABELS[:0]}, r"no labeled image was given"),
-        ({"labels": LABELS + 1}, r"labels must lie in 0 to 1, got 2: number the 2 classes from 0"),
-        ({"labels": LABELS - 1}, r"labels must lie in 0 to 1, got -1"),
+        ({"labels": LABELS + 1}, r"labels must lie in 0 to 1, got 2: number the 2 classes from 0$"),
+        ({"labels": LABELS - 1}, r"labels must lie in 0 to 1, got -1: .* and give images without a label apart"),
         ({"labels": LABELS.float()}, r"labels must be integers, got torch\.float32"),
         ({"labels": LABELS[:-1]}, r"labels must have the shape \(20,\), got \(19,\)"),
         ({"labels": LABELS[:, None]}, r"labels must have the shape \(20,\), got \(20, 1\)"),
@@ -540,11 +541,19 @@ IMAGES, LABELS = stripes(20)
             r"AT sees labeled images alone, and 20 unlabeled ones .*: leave unlabeled out, or choose an objective",
         ),
         ({"device": "banana"}, r"there is no device 'banana'"),
+        ({"labeled": IMAGES}, r"labeled must be images and their labels, got a Tensor: write labeled=\(x, y\)"),
+        ({"labeled": TensorDataset(IMAGES, LABELS)}, r"labeled must be images .*, got a TensorDataset"),
+        ({"objective": SRT}, r"objective must be one that \(f, batch, rng\) can be given to, as SRT\(\), got <class"),
+        ({"objective": "srt"}, r"objective must be one .*, got 'srt'"),
+        (
+            {"optimizer": torch.optim.Adam},
+            r"optimizer must be unperturbed\.SGD, .* got .*Adam.*: with any other write",
+        ),
     ],
 )
 def test_fit_refuses_what_it_cannot_use_in_a_sentence(given, words):
     settings = {"model": dense(), "batch": 10, "steps": 2, "device": "cpu"} | given
     labeled = settings.pop("images", IMAGES), settings.pop("labels", LABELS)
     with pytest.raises(ValueError, match=words) as error:
-        fit(settings.pop("model"), labeled=labeled, **settings)
+        fit(settings.pop("model"), **({"labeled": labeled} | settings))
     assert "\n" not in str(error.value)

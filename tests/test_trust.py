@@ -138,6 +138,14 @@ def test_images_of_another_range_are_flagged(scale):
         assert card["black box"].figure == "images outside [0, 1] cannot be attacked"
 
 
+def test_an_accuracy_that_may_be_chance_is_called_so_and_not_laid_to_the_images_alone():
+    poor, good = card_of(perceptron(), images=45), card_of(honest("standard"), images=45)
+    assert poor["input range"].verdict == "flag"
+    assert "as chance may have it among 10 classes" in poor["input range"].figure
+    assert "needs training first, or more test images" in poor["input range"].remedy
+    assert "chance" not in good["input range"].figure
+
+
 def test_half_precision_is_flagged():
     class Half(nn.Module):
         def __init__(self, f):

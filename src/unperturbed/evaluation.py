@@ -18,7 +18,7 @@ from .objectives import frozen
 from .processes import own_device, present
 from .report import AttackResult, Report
 from .runtime import generator, pick_device, provenance
-from .solvers import require_count
+from .solvers import require_count, takes
 from .unfinished import Part, Unfinished
 
 ROUNDING = 1e-6
@@ -62,8 +62,11 @@ def evaluate(
     attack that was interrupted.
     """
     where = pick_device(own_device(device))
-    if not isinstance(attacks, Mapping) or not all(map(callable, attacks.values())):
-        raise ValueError(f"attacks must be a dict of attacks by name, {{'pgd': attacks.pgd()}}, got {attacks!r}")
+    if not isinstance(attacks, Mapping) or not all(takes(attack, 4) for attack in attacks.values()):
+        raise ValueError(
+            f"attacks must be a dict of attacks by name, {{'pgd': attacks.pgd()}}, got {attacks!r}: write "
+            "attacks.pgd with its parentheses, and a solver as attacks.Searched"
+        )
     if len(images) == 0:
         raise ValueError("no image was given, expected at least one to evaluate on")
     batch = (at_once(images[0].numel()) if where.type == "cuda" else BATCH) if batch is None else batch

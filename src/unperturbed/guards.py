@@ -1,10 +1,13 @@
 """What can go wrong in a run, noticed early and said with its remedy."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
 
 from .objectives import Objective, sees_unlabeled
 from .recipe import SGD, Recipe
 from .schedules import Cyclic, Piecewise
+from .solvers import takes
 
 Record = dict[str, float | int]
 
@@ -66,6 +69,21 @@ class CollapseAlarm:
         )
 
 
+def require_parts(labeled: object, objective: object, optimizer: object) -> None:
+    """Refuse what is not of the kind that training needs, as a class without its parentheses."""
+    if not isinstance(labeled, tuple | list) or len(cast(Sequence[object], labeled)) != 2:
+        raise ValueError(
+            f"labeled must be images and their labels, got a {type(labeled).__name__}: write labeled=(x, y)"
+        )
+    if not takes(objective, 3):
+        raise ValueError(f"objective must be one that (f, batch, rng) can be given to, as SRT(), got {objective!r}")
+    if not isinstance(optimizer, SGD):
+        raise ValueError(
+            f"optimizer must be unperturbed.SGD, as SGD(rate=Cyclic(peak=0.05)), got {optimizer!r}: with any other "
+            "write the loop, around objective(model, Batch(x, y, u), rng).total"
+        )
+
+
 def require_use(objective: Objective, unlabeled: int, advice: str, *, labeled_by_another: bool = False) -> None:
     """Refuse unlabeled images that an objective does not look at: they would fill most of each batch for nothing."""
     if unlabeled and not sees_unlabeled(objective, labeled_by_another=labeled_by_another):
@@ -84,6 +102,17 @@ def require_use_by(recipe: Recipe, unlabeled: int) -> None:
     require_use(recipe.objective, unlabeled, advice, labeled_by_another=recipe.labeler != "current")
     if recipe.labeler == "teacher" and recipe.teacher.unlabeled:
         require_use(recipe.teacher.objective, unlabeled, "leave --teacher.unlabeled out")
+
+
+def with_checksum(recipe: Recipe, found: str) -> Recipe:
+    """The recipe with the checksum of the images it is followed on; one that was made for others is refused."""
+    wanted = recipe.data.sha256
+    if wanted not in (None, found):
+        raise ValueError(
+            f"the recipe is for other images or labels of {recipe.data.sources} (SHA-256 {wanted}, these have "
+            f"{found}): restore the data, or set data.sha256 to null in the recipe"
+        )
+    return replace(recipe, data=replace(recipe.data, sha256=found))
 
 
 def blame(standard_is_finite: bool, optimizer: SGD) -> str:

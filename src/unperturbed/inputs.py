@@ -59,8 +59,9 @@ def check_labels(labels: Tensor, count: int, classes: int, what: str = "labels")
         return
     for label in labels.long().aminmax():
         if not 0 <= int(label) < classes:
+            apart = ", and give images without a label apart, as unlabeled ones" if label < 0 else ""
             raise ValueError(
-                f"{what} must lie in 0 to {classes - 1}, got {int(label)}: number the {classes} classes from 0"
+                f"{what} must lie in 0 to {classes - 1}, got {int(label)}: number the {classes} classes from 0{apart}"
             )
 
 

@@ -29,13 +29,17 @@ class Against:
     target: Tensor
 
     def __call__(self, images: Tensor, rows: Tensor | None = None, /) -> Tensor:
-        values = self.loss(self.f(images), self.target if rows is None else self.target[rows])
-        if values.shape != images.shape[:1]:
-            raise ValueError(
-                f"a loss must return one value for each of the {len(images)} images, got the shape "
-                f"{tuple(values.shape)}: leave the mean out, as by reduction='none'"
-            )
-        return values
+        return of_each(self.loss(self.f(images), self.target if rows is None else self.target[rows]), images)
+
+
+def of_each(values: Tensor, images: Tensor) -> Tensor:
+    """The values of a loss, which must be one for each image."""
+    if values.shape != images.shape[:1]:
+        raise ValueError(
+            f"a loss must return one value for each of the {len(images)} images, got the shape "
+            f"{tuple(values.shape)}: leave the mean out, as by reduction='none'"
+        )
+    return values
 
 
 def cross_entropy(logits: Tensor, target: Tensor, *, smoothing: float = 0.0) -> Tensor:

@@ -4,7 +4,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,7 +16,7 @@ from .averaging import Average
 from .data import Data
 from .datasets import Dataset, load
 from .engine import Engine, Precision, layout_kept
-from .guards import require_use, require_use_by
+from .guards import require_parts, require_use, require_use_by, with_checksum
 from .images import Images, parts
 from .inputs import check_model
 from .objectives import SRT, Objective
@@ -62,8 +61,10 @@ def fit(
     What looks wrong, as a C(x) that becomes constant, is a warning, unless a watcher is told.
     """
     check_model(model)
+    objective, optimizer = objective or SRT(), optimizer or SGD(rate=Cyclic(peak=0.05))
+    require_parts(labeled, objective, optimizer)
     x, y = labeled
-    nothing, objective = x[:0], objective or SRT()
+    nothing = x[:0]
     others = 0 if unlabeled is None else len(unlabeled)
     require_use(objective, others, "leave unlabeled out, or choose an objective that uses it, as SRT")
     with layout_kept(model):
@@ -79,7 +80,7 @@ def fit(
             objective=objective,
             steps=steps,
             batch=max(1, min(BATCH, len(x) + others)) if batch is None else batch,
-            optimizer=optimizer or SGD(rate=Cyclic(peak=0.05)),
+            optimizer=optimizer,
             ramp=ramp or Ramp(over=0.5),
             augmentation=Data(crop=crop, flip=flip),
             averaging=averaging or Average(),
@@ -135,14 +136,15 @@ def train_together(
     is named.
     """
     where = pick_device(own_device(device))
+    checked = {out: ready(recipe, out, folder, where, alone=len(recipes) == 1) for out, recipe in recipes.items()}
     with ExitStack() as held:
         prepared: list[tuple[RunDirectory, Trainer]] = []
-        for out, recipe in recipes.items():
+        for out, its in checked.items():
             watcher = watchers[out] if watchers else None
             waiting = waiting_for_others(watcher, stop) if patient else None
             prepared.append(
                 prepare(
-                    recipe,
+                    *its,
                     out,
                     folder=folder,
                     device=where,
@@ -179,8 +181,27 @@ def running(run: RunDirectory, trainer: Trainer, watcher: Watcher | None, checkp
     run.write_weights(trainer.f.state_dict())
 
 
+def ready(
+    recipe: Recipe, out: Path, folder: Path | None, device: torch.device, *, alone: bool
+) -> tuple[Recipe, Dataset, Trainer]:
+    """All that a run needs, checked before any directory is written; among several the one refused is named."""
+    try:
+        dataset = load(recipe.data.name, folder)
+        images = parts(dataset, recipe.data)
+        require_use_by(recipe, len(images.unlabeled))
+        recipe = with_checksum(recipe, images.checksum())
+        trainer = trainer_by(recipe, dataset, images, device)
+        if trainer.processes.first:
+            RunDirectory(out).check(recipe)
+    except ValueError as error:
+        raise error if alone else ValueError(f"{recipe.name}: {error}") from error
+    return recipe, dataset, trainer
+
+
 def prepare(
     recipe: Recipe,
+    dataset: Dataset,
+    trainer: Trainer,
     out: Path,
     *,
     folder: Path | None,
@@ -192,14 +213,8 @@ def prepare(
     teachers: Path,
 ) -> tuple[RunDirectory, Trainer]:
     """The directory of a run, claimed and held, and its trainer, as far as an earlier process took it."""
-    dataset = load(recipe.data.name, folder)
-    images = parts(dataset, recipe.data)
-    require_use_by(recipe, len(images.unlabeled))
-    recipe = with_checksum(recipe, images)
-    trainer = trainer_by(recipe, dataset, images, device)
     run = RunDirectory(out)
     if trainer.processes.first:
-        run.check(recipe)
         held.enter_context(run.alone(waiting))
         run.claim(recipe)
         run.mend(None if watcher is None else watcher.warned)
@@ -242,17 +257,6 @@ def trainer_by(
         device=device,
         engine=engine,
     )
-
-
-def with_checksum(recipe: Recipe, images: Images) -> Recipe:
-    """The recipe with the checksum of the images it is followed on; one that was made for others is refused."""
-    wanted, found = recipe.data.sha256, images.checksum()
-    if wanted not in (None, found):
-        raise ValueError(
-            f"the recipe is for other images or labels of {recipe.data.sources} (SHA-256 {wanted}, these have "
-            f"{found}): restore the data, or set data.sha256 to null in the recipe"
-        )
-    return replace(recipe, data=replace(recipe.data, sha256=found))
 
 
 def trained_teacher(

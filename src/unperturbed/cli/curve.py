@@ -80,7 +80,8 @@ class Curve:
 
 def curve(arguments: list[str]) -> None:
     """Draw accuracy against what was varied, or how training went."""
-    words, rest = leading_words(arguments)
+    needed = f"curve needs a kind ({', '.join(KINDS)}) and directories of runs first: unperturbed curve KIND DIR …"
+    words, rest = leading_words(arguments, needed)
     paths = [Path(word) for word in words[1:]]
     if words and words[0] not in KINDS:
         known = f"{nearest(words[0], KINDS)} (there are {', '.join(KINDS)})"
@@ -89,9 +90,7 @@ def curve(arguments: list[str]) -> None:
     default = Curve(budget=usual_budget(runs[0].recipe.data.name)) if runs else Curve()
     command = parse(Curve, rest, default=default, usage="curve KIND DIR [DIR …]")
     if not runs:
-        raise ValueError(
-            f"curve needs a kind ({', '.join(KINDS)}) and directories of runs: unperturbed curve KIND DIR …"
-        )
+        raise ValueError(needed)
     require_count("--columns", command.columns)
     files = files_for(command.out or Path(f"curve-{words[0]}"))
     require_writable(files)

@@ -64,17 +64,14 @@ class Evaluate:
 
 def evaluate(arguments: list[str]) -> None:
     """Attack the finished model of a run."""
-    words, rest = leading_words(arguments)
+    words, rest = leading_words(arguments, "evaluate needs the directory of a run first: unperturbed evaluate DIR")
     if len(words) > 1:
         raise ValueError(
             f"evaluate attacks one run at a time, got {len(words)} directories: call it for each of them"
         )
-    word = words[0] if words else None
-    recipe = RunDirectory(Path(word)).read_recipe() if word else RECIPES[EXAMPLE]
+    recipe = RunDirectory(Path(words[0])).read_recipe() if words else RECIPES[EXAMPLE]
     default = Evaluate(budget=usual_budget(recipe.data.name))
     command = parse(Evaluate, rest, default=default, usage="evaluate DIR")
-    if word is None:
-        raise ValueError("evaluate needs the directory of a run: unperturbed evaluate DIR")
     attacks = chosen(command.budget.attacks(), command.attacks)
     if command.images is not None:
         require_count("--images", command.images)
@@ -82,7 +79,7 @@ def evaluate(arguments: list[str]) -> None:
         require_positive("--trust-seconds", command.trust_seconds)
         if command.budget.eps * command.budget.fraction == 0:
             raise ValueError("--trust looks around each image, and with eps or fraction 0 nothing is there: omit one")
-    run = RunDirectory(Path(word))
+    run = RunDirectory(Path(words[0]))
     dataset = load(recipe.data.name, command.data)
     model = fresh_model(recipe, dataset)
     run.read_weights(model)

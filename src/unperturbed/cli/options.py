@@ -62,9 +62,11 @@ def number(wanted: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[float] | None:
     )
 
 
-def leading_words(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """The words before the first option, and the other words."""
+def leading_words(arguments: list[str], needed: str = "") -> tuple[list[str], list[str]]:
+    """The words before the first option, and the other words; that some are needed is said where there are none."""
     count = next((place for place, word in enumerate(arguments) if word.startswith("-")), len(arguments))
+    if needed and not count and not {"-h", "--help"} & set(arguments):
+        raise ValueError(needed)
     return arguments[:count], arguments[count:]
 
 

@@ -39,10 +39,9 @@ class Report:
 
 def report(arguments: list[str]) -> None:
     """Write a page on evaluated runs, to open in a browser."""
-    directories, rest = leading_words(arguments)
+    needed = "report needs the directories of evaluated runs first: unperturbed report DIR [DIR …] --out FILE"
+    directories, rest = leading_words(arguments, needed)
     command = parse(Report, rest, usage="report DIR [DIR …]")
-    if not directories:
-        raise ValueError("report needs the directories of evaluated runs: unperturbed report DIR [DIR …] --out FILE")
     page = Page(
         images=command.images,
         attacks=command.attacks,

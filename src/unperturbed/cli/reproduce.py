@@ -12,7 +12,7 @@ from ..experiments.catalog import EVERY, chosen, experiments
 from ..experiments.definition import Experiment
 from ..experiments.layout import aligned
 from ..experiments.planning import BASIS, PlannedRun, expected, planned, shared, state_of
-from ..experiments.reproduction import Reproduction, require_scale
+from ..experiments.reproduction import Reproduction, check_scale, mark_scale
 from ..experiments.results import FOLDER, collect, found_in, present, write_page
 from ..experiments.scales import SCALES, Scale, usual_network
 from ..printing import printable
@@ -56,7 +56,8 @@ class Reproduce:
     plan: bool = False
     """print the runs with their expected minutes, and stop"""
     collect: Path | None = None
-    """write the evidence of finished runs, of all seeds and networks, to this folder (results/reproduce), and stop"""
+    """write the evidence of finished runs that --only leaves, of all seeds and networks, to this folder
+    (results/reproduce), and stop"""
     write: Path | None = None
     """write the page of results (docs/results.md) from the folder --results, and stop"""
     results: Path = FOLDER
@@ -68,23 +69,22 @@ class Reproduce:
 def reproduce(arguments: list[str]) -> None:
     """Repeat the paper's tables and figures."""
     began = time.monotonic()
-    words, rest = leading_words(arguments)
+    needed = "reproduce needs an experiment first, or all: unperturbed reproduce EXPERIMENT [EXPERIMENT …]"
+    free = not arguments or any(word.startswith("--write") for word in arguments)
+    words, rest = leading_words(arguments, "" if free else needed)
     command = parse(Reproduce, rest, usage="reproduce EXPERIMENT [EXPERIMENT …]")
     if command.write is not None:
         print(printable(f"{command.write}: {write_page(command.results, command.write)} runs"))
         return
-    if not words:
+    if not words and not rest:
         print(listed())
+        return
+    if command.collect is not None:
+        print(printable(collected(command, chosen(words), command.collect)))
         return
     made, runs, every, out = ordered(command, words)
     if command.plan:
         print(plan_text(command, runs, out))
-        return
-    if command.collect is not None:
-        begun = present(made, command.scale, out)
-        written = collect(begun, out, command.collect)
-        size = sum(path.stat().st_size for path in written) / 1e6
-        print(printable(f"{command.collect}: {len(written)} of {len(begun)} runs that were begun, {size:.1f} MB"))
         return
     carried_out(command, runs, out, began)
     for experiment in made:
@@ -107,9 +107,29 @@ def ordered(
     seeds = tuple(dict.fromkeys(command.seeds))
     if not seeds:
         raise ValueError("--seeds names no seed: name at least one, 0 for example")
+    if min(seeds) < 0:
+        raise ValueError(f"--seeds must be whole numbers from 0 on, got {min(seeds)}")
     every = planned(made, command.scale, network, seeds)
     runs = planned(made, command.scale, network, seeds, command.only)
-    return made, shared(runs, command.share), every, command.out or Path("reproduced") / command.scale
+    return made, shared(runs, command.share), every, directory_of(command)
+
+
+def directory_of(command: Reproduce) -> Path:
+    """Where the runs lie; a directory of runs at another scale is refused."""
+    out = command.out or Path("reproduced") / command.scale
+    check_scale(out, command.scale)
+    return out
+
+
+def collected(command: Reproduce, made: list[Experiment], folder: Path) -> str:
+    """Write the evidence of these experiments' runs to a folder: what was written."""
+    out = directory_of(command)
+    begun = present(made, command.scale, out, command.only)
+    if not begun:
+        raise ValueError(f"{out} holds no run of these: name the directory of the runs by --out, or others by --only")
+    written = collect(begun, out, folder)
+    size = sum(path.stat().st_size for path in written) / 1e6
+    return f"{folder}: {len(written)} of {len(begun)} runs that were begun, {size:.1f} MB"
 
 
 def left_for_later(command: Reproduce) -> tuple[str, ...]:
@@ -121,7 +141,7 @@ def carried_out(command: Reproduce, runs: list[PlannedRun], out: Path, began: fl
     """Train and attack what is missing, until all is there, time is up since the command began, or a signal comes."""
     for data in sorted({run.recipe.data.name for run in runs}):
         load(data, command.data)
-    require_scale(out, command.scale)
+    mark_scale(out, command.scale)
     ends = inf if command.minutes is None else began + 60 * command.minutes
     with stopping_after_a_step() as request, watching() as watcher:
 

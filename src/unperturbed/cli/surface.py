@@ -47,10 +47,9 @@ class Around:
 
 def surface(arguments: list[str]) -> None:
     """Draw the decision or loss surface of runs around an image."""
-    words, rest = leading_words(arguments)
+    needed = "surface needs the directory of a run first: unperturbed surface DIR [DIR …] --around INDEX"
+    words, rest = leading_words(arguments, needed)
     command = parse(Around, rest, usage="surface DIR [DIR …]")
-    if not words:
-        raise ValueError("surface needs the directory of a run: unperturbed surface DIR [DIR …] --around INDEX")
     require_known(command.scenario, command.value, command.directions)
     files = files_for(command.out or Path(f"surface-{command.scenario}-{command.value}-{command.around}"))
     require_writable(files)

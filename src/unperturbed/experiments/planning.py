@@ -95,10 +95,15 @@ def planned(
         for seed in seeds
         for trial in trials
     ]
-    kept = [run for run in runs if any(fnmatch(run.name, pattern.strip()) for pattern in only.split(","))]
+    kept = [run for run in runs if matches(run, only)]
     if runs and not kept:
         raise ValueError(f"--only {quoted(only)} leaves none of {len(runs)} runs, {runs[0].name} for example")
     return kept
+
+
+def matches(run: PlannedRun, only: str) -> bool:
+    """Whether the name of a run matches one of the patterns, which commas separate."""
+    return any(fnmatch(run.name, pattern.strip()) for pattern in only.split(","))
 
 
 def groups(runs: Sequence[PlannedRun], at_once: int) -> list[list[PlannedRun]]:

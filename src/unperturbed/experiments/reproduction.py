@@ -48,24 +48,27 @@ QUICK_ATTACKS = ("fgsm", "pgd", "pgd-10", "pgd-20", "cw", "randadv", "gridadv")
 Stop = Callable[[], bool]
 
 
-def require_scale(out: Path, scale: Scale) -> None:
-    """Refuse a directory with runs of another scale, else make it one of this scale."""
+def check_scale(out: Path, scale: Scale) -> None:
+    """Refuse a directory with runs of another scale."""
     mark = out / MARK
-    if mark.is_file():
-        try:
-            found: Any = json.loads(mark.read_text(encoding="utf-8"))
-            theirs = found["scale"] if found["format"] == FORMAT else None
-        except (ValueError, KeyError, TypeError):
-            theirs = None
-        if theirs is None:
-            raise ValueError(f"{mark} is not of this version of unperturbed: name another --out")
-        if theirs != scale:
-            raise ValueError(
-                f"{out} holds runs at scale {theirs}, not {scale}: name another --out, or --scale {theirs}"
-            )
+    if not mark.is_file():
         return
-    out.mkdir(parents=True, exist_ok=True)
-    write_whole(mark, json.dumps({"format": FORMAT, "scale": scale}).encode())
+    try:
+        found: Any = json.loads(mark.read_text(encoding="utf-8"))
+        theirs = found["scale"] if found["format"] == FORMAT else None
+    except (ValueError, KeyError, TypeError):
+        theirs = None
+    if theirs is None:
+        raise ValueError(f"{mark} is not of this version of unperturbed: name another --out")
+    if theirs != scale:
+        raise ValueError(f"{out} holds runs at scale {theirs}, not {scale}: name another --out, or --scale {theirs}")
+
+
+def mark_scale(out: Path, scale: Scale) -> None:
+    """Make a directory one of that scale, unless it is one already."""
+    if not (out / MARK).is_file():
+        out.mkdir(parents=True, exist_ok=True)
+        write_whole(out / MARK, json.dumps({"format": FORMAT, "scale": scale}).encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,12 @@ from .account import experiment_text, headline
 from .catalog import experiments
 from .definition import Experiment
 from .evidence import Evidence, of_run, read_all, write
-from .planning import PlannedRun, planned
+from .planning import PlannedRun, matches, planned
 from .scales import NETWORKS, Scale
 
 FOLDER = Path("results") / "reproduce"
+ORIGIN = "`results/reproduce` by `unperturbed reproduce --write docs/results.md`; a test\ncompares."
+"""in the introduction of the page that lies in docs"""
 INTRODUCTION = """# Results
 
 The paper's tables and figures with our numbers beside them, its statements with their verdicts, and what differs.
@@ -39,7 +41,7 @@ stands in [fidelity.md](fidelity.md). The runs and their expected minutes: `unpe
 
 def page(evidence: Sequence[Evidence]) -> str:
     """The whole page; smoke runs are no results."""
-    real = [each for each in evidence if each.scale != "smoke"]
+    real = results_among(evidence)
     parts = [
         INTRODUCTION.strip(),
         "## Headline",
@@ -49,11 +51,25 @@ def page(evidence: Sequence[Evidence]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def results_among(evidence: Sequence[Evidence]) -> list[Evidence]:
+    """All but the smoke runs."""
+    return [each for each in evidence if each.scale != "smoke"]
+
+
 def write_page(folder: Path, path: Path) -> int:
     """Write the page from the evidence in that folder; how many runs it rests on."""
     evidence = read_all(folder)
-    write_whole(path, page(evidence).encode())
-    return len(evidence)
+    real = results_among(evidence)
+    if not real:
+        found = "no evidence" if not evidence else "smoke runs alone, which are no results"
+        raise ValueError(
+            f"{folder} holds {found}: name the folder of the evidence by --results, or put some there with --collect"
+        )
+    text = page(real)
+    if folder.resolve() != FOLDER.resolve():
+        text = text.replace(ORIGIN, f"`{folder}` by `unperturbed reproduce --write {path} --results {folder}`.", 1)
+    write_whole(path, text.encode())
+    return len(real)
 
 
 def found_in(runs: Sequence[PlannedRun], out: Path) -> list[Evidence]:
@@ -62,12 +78,12 @@ def found_in(runs: Sequence[PlannedRun], out: Path) -> list[Evidence]:
     return [evidence for evidence in made if evidence is not None]
 
 
-def present(chosen: Sequence[Experiment], scale: Scale, out: Path) -> list[PlannedRun]:
+def present(chosen: Sequence[Experiment], scale: Scale, out: Path, only: str = "*") -> list[PlannedRun]:
     """All runs of these experiments that lie there, whatever their seeds and networks, and each once."""
     names = {path.parent.name for path in out.glob("*/recipe.json")}
     seeds = sorted({int(found[1]) for name in names if (found := re.search(r"-seed-(\d+)$", name))})
     runs = [run for network in NETWORKS for run in planned(chosen, scale, network, seeds)]
-    return list({run.name: run for run in runs if run.name in names}.values())
+    return list({run.name: run for run in runs if run.name in names and matches(run, only)}.values())
 
 
 def collect(runs: Sequence[PlannedRun], out: Path, folder: Path) -> list[Path]:

@@ -6,9 +6,9 @@ from typing import Literal, get_args
 import torch
 from torch import Generator, Tensor
 
-from ..losses import Loss, slope_of
+from ..losses import Loss, of_each, slope_of
 from ..neighborhoods import L2, Climber, Linf, Neighborhood, long_step, require_radius
-from .definition import greater, require_choice, require_count, require_positive
+from .definition import greater, require_around, require_choice, require_count, require_positive
 
 Start = Literal["identity", "normal", "uniform"]
 
@@ -30,6 +30,7 @@ class PGD:
     """which iterate is returned; the best costs one more forward pass"""
 
     def __post_init__(self) -> None:
+        require_around("PGD.around", self.around)
         require_count("PGD.steps", self.steps)
         require_positive("PGD.step_size", self.step_size)
         require_radius("PGD.noise", self.noise)
@@ -65,6 +66,7 @@ class MomentumPGD:
     """at x, at x plus Gaussian noise, or uniformly in the neighborhood"""
 
     def __post_init__(self) -> None:
+        require_around("MomentumPGD.around", self.around)
         require_count("MomentumPGD.steps", self.steps)
         require_positive("MomentumPGD.step_size", self.step_size)
         require_radius("MomentumPGD.decay", self.decay)
@@ -93,6 +95,7 @@ class FGSM:
     """at x, at x plus Gaussian noise, or uniformly in the neighborhood"""
 
     def __post_init__(self) -> None:
+        require_around("FGSM.around", self.around)
         require_positive("FGSM.step", self.step)
         require_choice("FGSM.start", self.start, *get_args(Start))
 
@@ -117,6 +120,7 @@ class NFGSM:
     """length of the step in units of the radius"""
 
     def __post_init__(self) -> None:
+        require_around("NFGSM.around", self.around)
         require_positive("NFGSM.noise", self.noise)
         require_positive("NFGSM.step", self.step)
 
@@ -139,6 +143,7 @@ class PowerIteration:
     """that distance, in units of the radius"""
 
     def __post_init__(self) -> None:
+        require_around("PowerIteration.around", self.around)
         require_count("PowerIteration.iterations", self.iterations)
         require_positive("PowerIteration.probe", self.probe)
 
@@ -171,6 +176,6 @@ def ascent(loss: Loss, around: Neighborhood, x: Tensor, theta: Tensor) -> tuple[
     """The loss at T(x; theta) and its gradient with respect to theta."""
     with torch.enable_grad():
         theta = theta.detach().requires_grad_()
-        value = loss(around.transform(x, theta))
+        value = of_each(loss(around.transform(x, theta)), x)
         gradient = slope_of(value, theta)
     return value.detach(), gradient

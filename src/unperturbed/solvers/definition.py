@@ -1,7 +1,8 @@
 """What a solver is, Eq. (10), and what all of them share."""
 
+from inspect import signature
 from numbers import Integral
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Generator, Tensor
@@ -22,6 +23,23 @@ def greater(value: Tensor, point: Tensor, best_value: Tensor, best: Tensor) -> t
     """Row by row the point of the greater value, and that value."""
     wins = value > best_value
     return torch.where(wins.view(-1, *[1] * (point.dim() - 1)), point, best), torch.where(wins, value, best_value)
+
+
+def takes(part: Any, count: int) -> bool:
+    """Whether a part can be called with so many values; one that does not say what it takes is believed to."""
+    try:
+        signature(part).bind(*[None] * count)
+    except TypeError:
+        return False
+    except ValueError:
+        return callable(part)
+    return True
+
+
+def require_around(name: str, around: object) -> None:
+    """Refuse what is no neighborhood: a radius alone, or a class without its parentheses."""
+    if isinstance(around, type) or not hasattr(around, "transform"):
+        raise ValueError(f"{name} must be a neighborhood, as Linf(eps=8 / 255), got {around!r}")
 
 
 def require_count(name: str, value: int) -> None:

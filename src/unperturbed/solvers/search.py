@@ -7,9 +7,9 @@ from itertools import islice, repeat
 import torch
 from torch import Generator, Tensor
 
-from ..losses import Loss
+from ..losses import Loss, of_each
 from ..neighborhoods import Box, Neighborhood, Spatial
-from .definition import greater, require_count
+from .definition import greater, require_around, require_count, takes
 
 Candidate = Callable[[Tensor], Tensor]
 """a theta for each of these rows of x"""
@@ -28,6 +28,7 @@ class WorstOfK:
     """images in one query of the loss"""
 
     def __post_init__(self) -> None:
+        require_around("WorstOfK.around", self.around)
         require_count("WorstOfK.k", self.k)
         require_count("WorstOfK.at_once", self.at_once)
 
@@ -114,4 +115,9 @@ def losses_of(
     if moving := len(fold) - itself:
         warped = around.transform(x[rows.repeat(moving)], thetas[-moving:].flatten(0, 1))
         points = torch.cat([points, warped]) if itself else warped
-    return thetas, loss(points, rows.repeat(len(fold))).view(len(fold), len(rows))
+    if not takes(loss, 2):
+        raise ValueError(
+            "this search asks for the loss of some images several times at once, and tells which: write "
+            "loss(images, rows=None) with the labels y[rows], or take Against(cross_entropy, f, y)"
+        )
+    return thetas, of_each(loss(points, rows.repeat(len(fold))), points).view(len(fold), len(rows))

@@ -86,7 +86,8 @@ def input_range(subject: Subject, rows: Tensor) -> Outcome:
     lucky = wilson(right, len(rows))[0] <= 1 / subject.classes
     figure = (
         f"pixels lie between {low:.3g} and {high:.3g}, {percent(right, len(rows))} of {len(rows)} images are "
-        f"classified correctly, weights below 32 bits: {', '.join(coarse) or 'none'}"
+        f"classified correctly{f', as chance may have it among {subject.classes} classes' if lucky else ''}, weights "
+        f"below 32 bits: {', '.join(coarse) or 'none'}"
     )
     return judged(high - low < FLAT or len(coarse) > 0 or lucky, figure)
 
@@ -167,7 +168,8 @@ MODEL_CHECKS = (
         name="input range",
         measure=input_range,
         why="A budget in pixel values means something only on the scale of [0, 1], on which the model must work.",
-        remedy="Divide bytes by 255 once, make models.Normalize the first layer, and evaluate in float32.",
+        remedy="Divide bytes by 255 once, make models.Normalize the first layer, and evaluate in float32; where that "
+        "is so, a model that does as well as chance needs training first, or more test images.",
         queries=Queries(),
         most=500,
         attacks=False,

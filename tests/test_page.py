@@ -25,7 +25,7 @@ from unperturbed.page.evaluated import read_groups, titled
 from unperturbed.page.markup import script_data, text
 from unperturbed.page.pages import summary_of
 from unperturbed.page.pictures import balanced, draw_pictures, sheet_of
-from unperturbed.page.sections import findings
+from unperturbed.page.sections import findings, lines_of
 from unperturbed.page.tables import results_table
 from unperturbed.recipes import RECIPES, usual_budget
 from unperturbed.report import AttackResult, read
@@ -105,6 +105,7 @@ def test_the_best_of_a_column_is_marked_and_a_run_alone_is_not(group):
     for column in zip(*((row.clean, *row.attacked) for row in rows), strict=True):
         cells = [cell for cell in column if cell is not None]
         assert [cell.best for cell in cells] == [cell.share == max(c.share for c in cells) for cell in cells]
+    assert lines_of(rows) == [row.title for row in rows]
     (alone,) = rows_of(replace(group, runs=group.runs[:1]))
     assert not alone.clean.best
     assert alone.worst is not None
@@ -127,6 +128,7 @@ def test_runs_on_different_images_are_not_compared(group):
     caption = results_table(apart, columns)
     assert "★" not in caption
     assert "Runs on different test images are not compared." in caption
+    assert lines_of(apart) == [f"{row.title}, {row.images} images" for row in apart]
     both = replace(group, runs=(one, other, group.runs[1]))
     rows = rows_of(both)
     assert [row.clean.best for row in rows][1] is False

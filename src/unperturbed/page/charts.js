@@ -37,7 +37,7 @@ function drawAccuracies(chapter, number) {
       const cells = chapter.accuracies.map((row) => row[column]);
       const shares = cells.map((cell) => (cell ? 100 * cell[0] : null));
       return {
-        type: "scatter", mode: "markers", name: words(name), x: shares, y: chapter.runs.map(words),
+        type: "scatter", mode: "markers", name: words(name), x: shares, y: chapter.lines.map(words),
         error_x: {
           type: "data", symmetric: false, thickness: 1.2, width: 3,
           array: cells.map((cell) => (cell ? 100 * (cell[2] - cell[0]) : 0)),

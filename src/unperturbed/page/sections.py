@@ -56,6 +56,7 @@ class Chapter:
         rows, columns = rows_of(self.group), columns_of(self.group)
         return {
             "runs": [row.title for row in rows],
+            "lines": lines_of(rows),
             "classes": [str(name) for name in self.group.dataset.classes],
             "columns": [{"name": column.title, "budget": column.budget} for column in columns],
             "accuracies": [[triple(found) for found in (row.clean, *row.attacked)] for row in rows],
@@ -64,6 +65,12 @@ class Chapter:
             "gallery": None if self.pictures is None else gallery_data(self.pictures),
             "surfaces": self.surfaces,
         }
+
+
+def lines_of(rows: Sequence[Row]) -> list[str]:
+    """What the lines of the chart of accuracies are called: with their images where these differ."""
+    apart = len({row.images for row in rows}) > 1
+    return [f"{row.title}, {row.images} images" if apart else row.title for row in rows]
 
 
 def curve_data(panel: Panel) -> dict[str, Any]:

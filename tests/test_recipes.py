@@ -198,6 +198,13 @@ def test_rt_and_srt_on_warped_digits_of_mnist_take_the_mean_that_their_rate_belo
     assert {objective.mean for objective in srt if objective.forward == "separate"} == {"terms"}
 
 
+def test_lambda_of_srt_plus_grows_over_a_fifth_of_a_run():
+    ramps = {name: recipe.ramp for name, recipe in RECIPES.items() if not name.startswith("digits-")}
+    plus = {"mnist-compound-srt", "cifar10-compound-srt"}
+    assert {ramps.pop(name) for name in plus} == {Ramp(over=0.2)}
+    assert set(ramps.values()) == {Ramp(over=0.0)}
+
+
 def test_pixel_wise_at_beside_spatial_defenses_of_mnist_has_the_pixel_wise_schedule():
     pixel, spatial = RECIPES["mnist-pixel-at"], RECIPES["mnist-spatial-at"]
     rate = Piecewise(rate=0.01, milestones=(55 / 100, 75 / 100, 90 / 100))

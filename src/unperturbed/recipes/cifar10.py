@@ -11,6 +11,7 @@ from ..schedules import Piecewise
 from ..solvers import PGD
 from .budgets import Budget
 from .methods import (
+    COMPOUND_RAMP,
     Fast,
     Scenario,
     compound,
@@ -75,4 +76,4 @@ def recipes() -> Iterator[Recipe]:
     yield from COMPARED.over_lambda((0.2, 0.4, 0.6, 0.8))
     yield from spatial_defenses(SPATIAL, ASCENT)
     yield from SPATIAL.over_lambda((0.15, 0.2, 0.25, 0.3))
-    yield from compound_defenses(COMPOUND, ASCENT, TURN)
+    yield from compound_defenses(COMPOUND, ASCENT, TURN, ramp=COMPOUND_RAMP)

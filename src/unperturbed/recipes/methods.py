@@ -8,7 +8,7 @@ from ..averaging import Average
 from ..neighborhoods import L2, Linf, Spatial
 from ..objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Objective, Standard
 from ..recipe import SGD, Labeler, Recipe, Teacher, Validation
-from ..schedules import Cyclic
+from ..schedules import Cyclic, Ramp
 from ..solvers import FGSM, NFGSM, PGD, PowerIteration, Sequential, Solver, Strongest, WorstOfK
 
 DEFENSES = {
@@ -135,11 +135,17 @@ def spatial_defenses(scenario: Scenario, pixel_solver: Solver, **changes_of_at: 
     yield plusplus(scenario, "average")
 
 
-def compound_defenses(scenario: Scenario, pixel_solver: Solver, spatial_solver: Solver) -> Iterator[Recipe]:
+COMPOUND_RAMP = Ramp(over=0.2)
+"""of SRT+: under both perturbations a robust term at full strength keeps C(x) as constant as it is at first"""
+
+
+def compound_defenses(
+    scenario: Scenario, pixel_solver: Solver, spatial_solver: Solver, **changes_of_srt: Any
+) -> Iterator[Recipe]:
     """AT+ and SRT+, pixel-wise first and spatial on top, and AT over the average or the worst of both."""
     both = (pixel_solver, spatial_solver)
     yield scenario.labels("at", AT(solver=scenario.solver))
-    yield scenario.all("srt", scenario.srt(scenario.weight))
+    yield scenario.all("srt", scenario.srt(scenario.weight), **changes_of_srt)
     yield scenario.labels("at-average", Mixture(objectives=tuple(AT(solver=solver) for solver in both)))
     yield scenario.labels("at-max", AT(solver=Strongest(solvers=both)))
 

@@ -34,7 +34,9 @@ from unperturbed.files import write_whole
 from unperturbed.guards import DivergedError
 from unperturbed.models import DigitsCNN
 from unperturbed.progress import Lines
+from unperturbed.recipe import Validation
 from unperturbed.recipes import named
+from unperturbed.recipes.published import COMPARED_ON_CIFAR10, COMPARED_ON_MNIST
 from unperturbed.runs import RunDirectory
 from unperturbed.signals import StoppedError
 from unperturbed.training import fresh_model
@@ -166,6 +168,28 @@ def test_eq_9_as_it_is_printed_has_rows_of_its_own_where_recipes_take_another_me
         recipe = named(trial.recipe.name)
         assert trial.recipe == replace(recipe, objective=replace(recipe.objective, mean="terms")) != recipe
     assert not [trial for trial in experiments()["table-1"].trials if trial.name.endswith("-terms")]
+
+
+def test_models_compared_over_lambda_are_attacked_as_far_as_their_tables_say():
+    for name, budget in (("table-2", COMPARED_ON_CIFAR10), ("table-6", COMPARED_ON_MNIST)):
+        assert {trial.budget for trial in experiments()[name].trials} == {budget}
+
+
+def test_srt_past_the_paper_keeps_what_is_best_under_its_own_solver_on_held_out_labels():
+    selected = [trial.recipe for trial in experiments()["better"].trials if trial.variant.startswith("-selected")]
+    assert len(selected) == 5
+    for recipe in selected:
+        assert recipe.data.validation == 500
+        search = recipe.objective.solver
+        assert recipe.validation == Validation(every=recipe.steps // 60, solver=search, keep="best")
+
+
+def test_the_shortest_trainings_are_timed_alone_over_the_epochs_that_they_are_called_by():
+    short = [trial for trial in experiments()["better"].trials if "-shortest" in trial.variant]
+    assert all(trial.timed and trial.recipe.batch == 512 for trial in short)
+    epochs = [round(trial.recipe.steps * 512 / 50_000) for trial in short]
+    assert epochs == [30, 30, 60, 30, 60]
+    assert [f"{number} epochs" in trial.called for trial, number in zip(short, epochs, strict=True)] == [True] * 5
 
 
 def test_runs_that_experiments_share_are_trained_once():

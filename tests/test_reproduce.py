@@ -216,6 +216,8 @@ def test_small_networks_share_a_gpu_and_timed_runs_do_not():
     assert {"cifar10-spatial-srt", "cifar10-spatial-srt-fast", "cifar10-spatial-klr"} <= alone
     assert max(len(group) for group in together) == 4
     assert all(len(group) == 1 for group in groups(runs, 1))
+    (timed_elsewhere,) = planned(chosen(["table-3"]), "paper", "own", (0,), "cifar10-spatial-srt-seed-0")
+    assert timed_elsewhere.alone
 
 
 @pytest.mark.parametrize(("count", "sizes"), [(9, [1, 4, 4]), (8, [4, 4]), (3, [3]), (0, [])])

@@ -27,6 +27,7 @@ from unperturbed.experiments.catalog import chosen, experiments
 from unperturbed.experiments.definition import Trial
 from unperturbed.experiments.planning import attacked_at_once, groups, planned
 from unperturbed.experiments.reproduction import Reproduction, Stopping
+from unperturbed.experiments.results import present
 from unperturbed.experiments.scales import scaled
 from unperturbed.experiments.settled import OTHER_WEIGHTS, other_weights, weights_not_kept
 from unperturbed.experiments.terrain import surfaces_around
@@ -217,7 +218,9 @@ def test_small_networks_share_a_gpu_and_timed_runs_do_not():
     assert max(len(group) for group in together) == 4
     assert all(len(group) == 1 for group in groups(runs, 1))
     (timed_elsewhere,) = planned(chosen(["table-3"]), "paper", "own", (0,), "cifar10-spatial-srt-seed-0")
+    (large,) = planned(chosen(["table-4"]), "paper", "resnet-18", (0,), "cifar10-pixel-uat-*")
     assert timed_elsewhere.alone
+    assert large.alone
 
 
 @pytest.mark.parametrize(("count", "sizes"), [(9, [1, 4, 4]), (8, [4, 4]), (3, [3]), (0, [])])
@@ -230,7 +233,7 @@ def test_a_gpu_that_is_not_full_is_left_to_the_shortest_runs(count, sizes):
 
 
 def test_another_seed_is_another_split_and_other_weights():
-    first, second = planned(chosen(["table-6"]), "paper", "own", (0, 5), "mnist-pixel-srt-lambda-0.2-*")
+    first, second = planned(chosen(["table-6"]), "paper", "own", (0, 5), "no-run, mnist-pixel-srt-lambda-0.2-*")
     assert (second.recipe.seed, second.recipe.data.seed, second.name) == (5, 5, "mnist-pixel-srt-lambda-0.2-seed-5")
     assert replace(second.recipe, seed=0, data=first.recipe.data) == first.recipe
 
@@ -305,6 +308,13 @@ def test_runs_of_all_seeds_and_networks_are_collected(tmp_path, capsys):
     assert "1 of 1 runs" in reproduce(*chosen_ones, "--collect", tmp_path / "few", capsys=capsys)
     assert [each.network for each in files.read_all(tmp_path / "few")] == ["resnet-18"]
     assert not (tmp_path / "nothing").exists()
+
+
+def test_a_run_whose_network_none_replaces_is_collected_once(tmp_path):
+    run = tmp_path / "mnist-pixel-srt-lambda-0.2-seed-0"
+    run.mkdir()
+    (run / "recipe.json").touch()
+    assert [each.name for each in present(chosen(["table-6"]), "paper", tmp_path)] == [run.name]
 
 
 def test_weights_that_were_not_kept_are_the_others():

@@ -335,11 +335,3 @@ def test_the_guard_catches_a_collapse_that_was_provoked(monkeypatch):
     assert run.selection.best["step"] <= 60
     assert run.selection.accuracy(run.f) == run.selection.best["accuracy"] > 0.5
     assert "training stops and the weights of step" in said[0]
-
-
-def test_fast_recipes_are_guarded_by_their_own_kind_of_search():
-    pixel, spatial = (RECIPES[f"digits-{scenario}-srt-fast"].validation for scenario in ("pixel", "spatial"))
-    assert isinstance(pixel.solver, PGD)
-    assert isinstance(spatial.solver, WorstOfK)
-    assert max(pixel.drop, spatial.drop) < 1
-    assert pixel.keep == spatial.keep == "last"

@@ -159,6 +159,19 @@ def test_momentum_pgd_is_its_slow_twin(decay, f, x, y):
         torch.testing.assert_close(found[i], twin, rtol=0, atol=1e-9)
 
 
+def test_momentum_pgd_starts_where_it_is_told(x):
+    asked = []
+
+    def loss(images):
+        asked.append(images.detach() - x)
+        return images.flatten(1).sum(1)
+
+    for start in ("identity", "normal", "uniform"):
+        MomentumPGD(around=Linf(eps=0.1), steps=1, start=start)(loss, x, seeded())
+    at_x, near_x, anywhere = (change.abs().amax().item() for change in asked)
+    assert at_x == 0 < near_x < 0.01 < 0.05 < anywhere <= 0.1 + 1e-9
+
+
 @pytest.mark.parametrize("around", [Linf(eps=0.1), L2(eps=0.5), Spatial()], ids=str)
 def test_momentum_depends_on_no_scale_of_the_loss(around, f, x, y):
     f.eval()

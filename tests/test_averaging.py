@@ -110,9 +110,10 @@ def test_the_labeler_is_f_unless_another_is_named():
 
 def test_a_teacher_gives_its_opinion_of_the_very_images_of_the_batch():
     objective, teacher = Overheard(), network(5).eval()
+    untouched = deepcopy(teacher)
     trainer(objective=objective, steps=1, labeler=teacher).run()
     (batch,) = objective.batches
-    torch.testing.assert_close(batch.opinion, teacher(torch.cat([batch.x, batch.u])))
+    torch.testing.assert_close(batch.opinion, untouched(torch.cat([batch.x, batch.u])))
 
 
 def test_the_average_gives_its_opinion_in_evaluation_mode():
@@ -120,7 +121,7 @@ def test_the_average_gives_its_opinion_in_evaluation_mode():
     run = trainer(objective=objective, steps=3, averaging=Average(decay=0.9), labeler="average")
     with torch.random.fork_rng(devices=()):
         run.advance()
-        module = deepcopy(run.average.module)
+        module = deepcopy(run.average.module).eval()
         run.advance()
     batch = objective.batches[1]
     torch.testing.assert_close(batch.opinion, module(torch.cat([batch.x, batch.u])))
@@ -199,6 +200,17 @@ def test_worse_weights_are_judged_by_the_same_labels_in_a_mixture_too():
     alone.run()
     mixed.run()
     assert torch.equal(alone.f[1].weight, mixed.f[1].weight)
+
+
+def test_worse_weights_are_judged_on_the_same_perturbed_images():
+    searched = []
+
+    def solver(loss, x, rng):
+        searched.append(len(x))
+        return x
+
+    trainer(objective=SRT(solver=solver), weight_perturbation=0.1, steps=2).run()
+    assert searched == [50, 50]
 
 
 def test_weight_perturbation_minimizes_the_loss_at_worse_weights():

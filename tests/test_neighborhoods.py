@@ -7,7 +7,7 @@ import torch
 
 from reference import solvers as slow
 from unperturbed.evaluation import checked
-from unperturbed.neighborhoods import L1, L2, Affine, Blur, Box, Color, Composed, Linf, Neighborhood, Spatial
+from unperturbed.neighborhoods import L0, L1, L2, Affine, Blur, Box, Color, Composed, Linf, Neighborhood, Spatial
 
 WITH_RADIUS = {
     "Linf": Linf(eps=8 / 255),
@@ -280,6 +280,14 @@ def test_contains_rejects_what_is_not_a_number(around, x):
 def test_contains_rejects_what_is_not_an_image(around, inside, outside):
     x = torch.full((1, 1, 2, 2), inside)
     assert not around.contains(x, torch.full_like(x, outside)).any()
+
+
+@pytest.mark.parametrize("around", [Linf(eps=0.1), L0(pixels=4), Spatial(), Blur(), Color()], ids=str)
+@pytest.mark.parametrize(("edge", "outside"), [(1.0, 1e-5), (0.0, -1e-5)])
+def test_contains_accepts_what_rounding_carries_over_the_edge_and_no_more(around, edge, outside):
+    x = torch.full((1, 1, 2, 2), edge)
+    assert around.contains(x, x + outside).all()
+    assert not around.contains(x, x + 100 * outside).any()
 
 
 @pytest.mark.parametrize("around", [Linf(eps=0.1), L2(eps=0.1), L1(eps=0.1)], ids=str)

@@ -73,6 +73,12 @@ def test_the_projection_onto_the_l1_ball_is_that_found_by_bisection(spread, rng)
     torch.testing.assert_close(L1(eps=eps).project(middle, theta), expected)
 
 
+def test_what_is_far_away_is_projected_into_a_small_l1_ball_in_spite_of_rounding(rng):
+    middle, around = torch.full((20, 1, 8, 8), 0.5), L1(eps=1e-4)
+    far = 100 * torch.randn(middle.shape, generator=rng)
+    assert around.distance(middle, around.project(middle, far)).max() < 1.01
+
+
 def test_a_step_in_l1_moves_the_share_of_the_largest_gradients_alike():
     gradient = torch.tensor([[3.0, -5.0, 0.1, 4.0, -1.0, 0.0, 0.2, -0.3], [0, 0, 0, 0, -1e-9, 0, 0, 0]])
     step = L1(share=0.25).direction(gradient.view(2, 2, 2, 2)).flatten(1)
@@ -194,6 +200,12 @@ def test_beside_x_blur_has_a_gradient_and_a_negative_theta_means_the_same(x):
     assert Blur(sigma=2.0).project(x, theta_of(x, -0.8))[0].item() == 0.8
 
 
+def test_blur_takes_no_pixel_out_of_the_range_of_its_own_image():
+    x = torch.stack([torch.full((1, 3, 3), 0.2), torch.full((1, 3, 3), 0.8)])
+    assert Blur().contains(x, x).all()
+    assert not Blur().contains(x, x.flip(0)).any()
+
+
 def test_a_grid_over_blur_goes_from_none_to_sigma(x):
     assert Blur(sigma=2.0).grid(x, (5,)).flatten().tolist() == [0, 0.5, 1, 1.5, 2]
     assert Blur(sigma=2.0).grid(x, (1,)).tolist() == [[0]]
@@ -281,6 +293,7 @@ def test_composed_of_one_part_is_that_part(part, x):
     assert torch.equal(one.transform(x, theta.flatten(1)), part.transform(x, theta))
     assert torch.equal(one.project(x, 9 * theta.flatten(1)), part.project(x, 9 * theta).flatten(1))
     assert torch.equal(one.distance(x, theta.flatten(1)), part.distance(x, theta))
+    assert torch.equal(one.contains(x, 1 - x), part.contains(x, 1 - x))
     for solver in (FGSM(), WorstOfK(k=3)):
         found, same = (replace(solver, around=around)(along(weights), x, seeded(1)) for around in (part, one))
         torch.testing.assert_close(found, same)

@@ -8,17 +8,18 @@ import numpy as np
 import pytest
 
 from unperturbed import recipe as recipe_files
+from unperturbed.averaging import Average
 from unperturbed.datasets import load
 from unperturbed.guards import require_use_by
 from unperturbed.models import DigitsCNN, ResNet, SmallCNN, WideResNet
-from unperturbed.neighborhoods import Linf, Spatial
+from unperturbed.neighborhoods import L2, Linf, Spatial
 from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Standard
 from unperturbed.recipe import SGD
 from unperturbed.recipes import RECIPES, digits, named, usual_budget
 from unperturbed.recipes.budgets import REASONS, SETS, Budget, chosen
 from unperturbed.recipes.methods import DEFENSES, epochs
 from unperturbed.schedules import Cyclic, Piecewise, Ramp
-from unperturbed.solvers import PGD, Sequential, WorstOfK
+from unperturbed.solvers import FGSM, NFGSM, PGD, PowerIteration, Sequential, Strongest, WorstOfK
 from unperturbed.training import parts, train
 
 SPATIAL = WorstOfK(around=Spatial(rotation=30.0, translation=3.0), k=10)
@@ -68,21 +69,60 @@ def test_every_defense_of_the_catalog_has_a_recipe_on_every_data_set():
         assert {method(recipe) for recipe in RECIPES.values() if recipe.data.name == data} >= set(DEFENSES)
 
 
-@pytest.mark.parametrize("data", ["digits", "mnist", "cifar10"])
-def test_methods_are_told_apart_by_their_objective(data):
+@pytest.mark.parametrize(
+    ("data", "trades", "uat", "fast", "plusplus"),
+    [
+        ("digits", 1.0, 1.0, (3.0, 2.0), (2.0, 2.0)),
+        ("mnist", 1.0, 6.0, (1.0, 0.2), (2.0, 0.4)),
+        ("cifar10", 6.0, 1.0, (1.0, 0.2), (3.0, 0.4)),
+    ],
+)
+def test_a_method_minimizes_its_own_objective(data, trades, uat, fast, plusplus):
+    srt = {kind: RECIPES[f"{data}-{kind}-srt"].objective for kind in ("pixel", "spatial")}
+    ascent, turn = srt["pixel"].solver, srt["spatial"].solver
+    ball = Linf(eps=usual_budget(data).eps)
     objectives = {
-        "pixel-standard": Standard,
-        "pixel-at": AT,
-        "spatial-worst-of-k": AT,
-        "pixel-rt": SRT,
-        "spatial-srt": SRT,
-        "pixel-trades": TRADES,
-        "spatial-klr": KLR,
-        "pixel-uat": UAT,
-        "pixel-rst": TRADES,
-        "compound-at-average": Mixture,
+        "pixel-standard": Standard(),
+        "pixel-at": AT(solver=ascent),
+        "pixel-rt": srt["pixel"],
+        "pixel-trades": TRADES(solver=ascent, weight=trades),
+        "pixel-rst": TRADES(solver=ascent, weight=trades),
+        "pixel-uat": UAT(solver=ascent, weight=uat),
+        "pixel-uat-ft": AT(solver=ascent),
+        "pixel-uat-plusplus": UAT(solver=ascent, weight=uat, form="++"),
+        "pixel-vat": UAT(solver=PowerIteration(around=L2(eps=8 * ball.eps)), weight=1.0),
+        "pixel-srt-fast": replace(srt["pixel"], solver=FGSM(around=ball), weight=fast[0]),
+        "pixel-srt-fast-noise": replace(srt["pixel"], solver=NFGSM(around=ball), weight=fast[0]),
+        "pixel-srt-plusplus": replace(srt["pixel"], weight=plusplus[0], smoothing=0.1),
+        "spatial-worst-of-k": AT(solver=turn),
+        "spatial-at": AT(solver=ascent),
+        "spatial-klr": KLR(solver=turn, weight=1.0),
+        "spatial-srt-fast": replace(srt["spatial"], weight=fast[1]),
+        "spatial-srt-authors": SRT(solver=turn, weight=0.2, forward="together", mean="images"),
+        "spatial-srt-plusplus": replace(srt["spatial"], weight=plusplus[1], smoothing=0.1),
+        "compound-at": AT(solver=Sequential(stages=(ascent, turn))),
+        "compound-at-average": Mixture(objectives=(AT(solver=ascent), AT(solver=turn))),
+        "compound-at-max": AT(solver=Strongest(solvers=(ascent, turn))),
     }
-    assert {name: type(RECIPES[f"{data}-{name}"].objective) for name in objectives} == objectives
+    assert {name: RECIPES[f"{data}-{name}"].objective for name in objectives} == objectives
+
+
+@pytest.mark.parametrize(
+    ("data", "batchnorm"), [("digits", "copied"), ("mnist", "estimated"), ("cifar10", "estimated")]
+)
+def test_srt_plusplus_averages_its_weights_and_the_spatial_average_labels(data, batchnorm):
+    pixel, spatial = RECIPES[f"{data}-pixel-srt-plusplus"], RECIPES[f"{data}-spatial-srt-plusplus"]
+    assert pixel.labeler == ("teacher" if data == "cifar10" else "current")
+    assert pixel.averaging == Average(decay=0.99, batchnorm=batchnorm)
+    assert spatial.labeler == "average"
+    assert spatial.averaging == Average(decay=0.99, batchnorm="copied" if data == "digits" else "own")
+
+
+@pytest.mark.parametrize("data", ["digits", "mnist", "cifar10"])
+def test_srt_as_the_authors_code_has_it_takes_their_split_and_their_augmentation(data):
+    authors, ours = RECIPES[f"{data}-spatial-srt-authors"], RECIPES[f"{data}-spatial-srt"]
+    assert authors.data == replace(ours.data, split="first", crop=0, flip=True)
+    assert replace(authors, name=ours.name, data=ours.data, objective=ours.objective) == ours
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if name.endswith(("-uat-ft", "-uat-plusplus", "-rst"))])
@@ -129,6 +169,10 @@ def test_fast_srt_is_shorter_and_watched_by_labeled_images_that_are_held_out(nam
     assert 0 < fast.data.validation < fast.data.labeled
     assert fast.validation.drop < 1
     assert fast.validation.keep == "last"
+    assert fast.validation.every == fast.steps // 20
+    ball = Linf(eps=usual_budget(fast.data.name).eps)
+    guard = PGD(around=ball, steps=5, step_size=ball.eps / 3, start="uniform")
+    assert fast.validation.solver == (guard if "-pixel-" in name else fast.objective.solver)
     assert isinstance(fast.optimizer.rate, Cyclic)
 
 
@@ -151,11 +195,11 @@ def test_srt_sees_every_image_whose_label_is_not_used(name):
     assert (len(seen.labeled), len(seen.unlabeled)) == (100, 1297)
 
 
-@pytest.mark.parametrize("name", ["digits-pixel", "digits-spatial", *SOLVERS])
+@pytest.mark.parametrize("name", [name for name in RECIPES if method(RECIPES[name]).startswith("rt")])
 def test_rt_differs_from_srt_by_unlabeled_images_and_steps_alone(name):
-    rt, srt = RECIPES[f"{name}-rt"], RECIPES[f"{name}-srt"]
+    rt, srt = RECIPES[name], RECIPES[name.replace("-rt", "-srt")]
     assert replace(rt, name=srt.name, data=srt.data, steps=srt.steps) == srt
-    assert replace(rt.data, unlabeled=None) == srt.data
+    assert rt.data == replace(srt.data, unlabeled=0)
 
 
 @every_recipe_of_the_paper
@@ -228,7 +272,7 @@ def test_runs_take_120_epochs_pixel_wise_and_80_000_steps_spatially(recipe):
 
 def test_epochs_are_counted_in_steps():
     assert epochs(120, images=10_000) == 9_375
-    assert epochs(1, images=100, batch=30) == 3
+    assert [epochs(1, images=images, batch=30) for images in (100, 110)] == [3, 4]
 
 
 def test_digits_stay_small_enough_for_a_cpu():

@@ -27,6 +27,7 @@ from unperturbed.experiments.catalog import chosen, experiments
 from unperturbed.experiments.definition import Trial
 from unperturbed.experiments.planning import attacked_at_once, groups, planned
 from unperturbed.experiments.reproduction import Reproduction, Stopping
+from unperturbed.experiments.results import present
 from unperturbed.experiments.scales import scaled
 from unperturbed.experiments.settled import OTHER_WEIGHTS, other_weights, weights_not_kept
 from unperturbed.experiments.terrain import surfaces_around
@@ -34,7 +35,9 @@ from unperturbed.files import write_whole
 from unperturbed.guards import DivergedError
 from unperturbed.models import DigitsCNN
 from unperturbed.progress import Lines
+from unperturbed.recipe import Validation
 from unperturbed.recipes import named
+from unperturbed.recipes.published import COMPARED_ON_CIFAR10, COMPARED_ON_MNIST
 from unperturbed.runs import RunDirectory
 from unperturbed.signals import StoppedError
 from unperturbed.training import fresh_model
@@ -168,6 +171,28 @@ def test_eq_9_as_it_is_printed_has_rows_of_its_own_where_recipes_take_another_me
     assert not [trial for trial in experiments()["table-1"].trials if trial.name.endswith("-terms")]
 
 
+def test_models_compared_over_lambda_are_attacked_as_far_as_their_tables_say():
+    for name, budget in (("table-2", COMPARED_ON_CIFAR10), ("table-6", COMPARED_ON_MNIST)):
+        assert {trial.budget for trial in experiments()[name].trials} == {budget}
+
+
+def test_srt_past_the_paper_keeps_what_is_best_under_its_own_solver_on_held_out_labels():
+    selected = [trial.recipe for trial in experiments()["better"].trials if trial.variant.startswith("-selected")]
+    assert len(selected) == 5
+    for recipe in selected:
+        assert recipe.data.validation == 500
+        search = recipe.objective.solver
+        assert recipe.validation == Validation(every=recipe.steps // 60, solver=search, keep="best")
+
+
+def test_the_shortest_trainings_are_timed_alone_over_the_epochs_that_they_are_called_by():
+    short = [trial for trial in experiments()["better"].trials if "-shortest" in trial.variant]
+    assert all(trial.timed and trial.recipe.batch == 512 for trial in short)
+    epochs = [round(trial.recipe.steps * 512 / 50_000) for trial in short]
+    assert epochs == [30, 30, 60, 30, 60]
+    assert [f"{number} epochs" in trial.called for trial, number in zip(short, epochs, strict=True)] == [True] * 5
+
+
 def test_runs_that_experiments_share_are_trained_once():
     every = planned(list(experiments().values()), "paper", "own", (0,))
     names = [run.name for run in every]
@@ -192,6 +217,10 @@ def test_small_networks_share_a_gpu_and_timed_runs_do_not():
     assert {"cifar10-spatial-srt", "cifar10-spatial-srt-fast", "cifar10-spatial-klr"} <= alone
     assert max(len(group) for group in together) == 4
     assert all(len(group) == 1 for group in groups(runs, 1))
+    (timed_elsewhere,) = planned(chosen(["table-3"]), "paper", "own", (0,), "cifar10-spatial-srt-seed-0")
+    (large,) = planned(chosen(["table-4"]), "paper", "resnet-18", (0,), "cifar10-pixel-uat-*")
+    assert timed_elsewhere.alone
+    assert large.alone
 
 
 @pytest.mark.parametrize(("count", "sizes"), [(9, [1, 4, 4]), (8, [4, 4]), (3, [3]), (0, [])])
@@ -204,7 +233,7 @@ def test_a_gpu_that_is_not_full_is_left_to_the_shortest_runs(count, sizes):
 
 
 def test_another_seed_is_another_split_and_other_weights():
-    first, second = planned(chosen(["table-6"]), "paper", "own", (0, 5), "mnist-pixel-srt-lambda-0.2-*")
+    first, second = planned(chosen(["table-6"]), "paper", "own", (0, 5), "no-run, mnist-pixel-srt-lambda-0.2-*")
     assert (second.recipe.seed, second.recipe.data.seed, second.name) == (5, 5, "mnist-pixel-srt-lambda-0.2-seed-5")
     assert replace(second.recipe, seed=0, data=first.recipe.data) == first.recipe
 
@@ -279,6 +308,13 @@ def test_runs_of_all_seeds_and_networks_are_collected(tmp_path, capsys):
     assert "1 of 1 runs" in reproduce(*chosen_ones, "--collect", tmp_path / "few", capsys=capsys)
     assert [each.network for each in files.read_all(tmp_path / "few")] == ["resnet-18"]
     assert not (tmp_path / "nothing").exists()
+
+
+def test_a_run_whose_network_none_replaces_is_collected_once(tmp_path):
+    run = tmp_path / "mnist-pixel-srt-lambda-0.2-seed-0"
+    run.mkdir()
+    (run / "recipe.json").touch()
+    assert [each.name for each in present(chosen(["table-6"]), "paper", tmp_path)] == [run.name]
 
 
 def test_weights_that_were_not_kept_are_the_others():

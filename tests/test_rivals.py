@@ -174,11 +174,17 @@ def test_srt_takes_another_labelers_word(targets, f, batch, opinion, rng):
     torch.testing.assert_close(terms.robust, expected)
 
 
-def test_smoothing_spreads_the_labels(f, batch, rng):
+def test_smoothing_spreads_the_labels_of_both_terms(f, batch, rng):
     terms = SRT(solver=SOLVER, smoothing=0.3)(f, batch, seeded())
-    logs = f(batch.x).log_softmax(1)
-    own = -logs.gather(1, batch.y[:, None]).squeeze(1)
-    torch.testing.assert_close(terms.standard, (0.7 * own - 0.3 * logs.mean(1)).mean())
+    pool = torch.cat([batch.x, batch.u])
+    predicted = f(pool).argmax(1)
+    for term, images, labels in (
+        (terms.standard, batch.x, batch.y),
+        (terms.robust, mistaken(f, pool, predicted), predicted),
+    ):
+        logs = f(images).log_softmax(1)
+        own = -logs.gather(1, labels[:, None]).squeeze(1)
+        torch.testing.assert_close(term, (0.7 * own - 0.3 * logs.mean(1)).mean())
 
 
 @pytest.mark.parametrize("objective", [TRADES, KLR, UAT, SRT])
@@ -329,11 +335,3 @@ def test_the_guard_catches_a_collapse_that_was_provoked(monkeypatch):
     assert run.selection.best["step"] <= 60
     assert run.selection.accuracy(run.f) == run.selection.best["accuracy"] > 0.5
     assert "training stops and the weights of step" in said[0]
-
-
-def test_fast_recipes_are_guarded_by_their_own_kind_of_search():
-    pixel, spatial = (RECIPES[f"digits-{scenario}-srt-fast"].validation for scenario in ("pixel", "spatial"))
-    assert isinstance(pixel.solver, PGD)
-    assert isinstance(spatial.solver, WorstOfK)
-    assert max(pixel.drop, spatial.drop) < 1
-    assert pixel.keep == spatial.keep == "last"

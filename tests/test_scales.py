@@ -11,11 +11,22 @@ from torch import nn
 from unperturbed.experiments.catalog import chosen, experiments
 from unperturbed.experiments.definition import Trial, merged
 from unperturbed.experiments.passes import Passes, counting, passes_of_attack, passes_of_image, passes_of_step
-from unperturbed.experiments.planning import ATTACK_START_UP, FOUR_TAKE, MEASURED, expected, planned, shared
+from unperturbed.experiments.planning import (
+    ATTACK_START_UP,
+    FOUR_TAKE,
+    MEASURED,
+    START_UP,
+    expected,
+    passes_a_second,
+    planned,
+    shared,
+    training_seconds,
+)
 from unperturbed.experiments.scales import SHORT, scaled, smoke
 from unperturbed.experiments.table_7 import check, counted, longer, table
 from unperturbed.models import ResNet18, WideResNet
 from unperturbed.objectives import SRT
+from unperturbed.recipe import of_teacher
 from unperturbed.recipes import RECIPES, named, usual_budget
 from unperturbed.schedules import Cyclic
 
@@ -85,6 +96,39 @@ def test_an_evaluation_is_expected_to_take_a_few_times_what_one_took_in_which_im
     auto = replace(run, trial=replace(run.trial, attacks=("autoattack",)))
     took = measured["autoattack"]["rows"]["ours"]["seconds"]
     assert took < (60 * expected(auto).attacks - ATTACK_START_UP) / 10 < 3 * took
+
+
+def test_a_run_is_expected_to_take_as_long_as_all_that_it_does():
+    def training(name, pattern):
+        (run,) = planned(chosen([name]), "paper", "own", (0,), pattern)
+        return run.recipe, 60 * expected(run).training - START_UP
+
+    recipe, seconds = training("table-4", "cifar10-pixel-rst-*")
+    assert seconds == pytest.approx(training_seconds(recipe) + training_seconds(of_teacher(recipe)))
+    recipe, seconds = training("table-6", "mnist-pixel-srt-lambda-0.2-*")
+    assert seconds == pytest.approx(training_seconds(recipe) * FOUR_TAKE / 4)
+    recipe, seconds = training("better", "*-selected-awp-*")
+    usual = training_seconds(replace(recipe, weight_perturbation=0.0))
+    more = recipe.steps * recipe.batch * 3 / passes_a_second(recipe)
+    assert training_seconds(recipe) - usual == pytest.approx(more)
+
+
+def test_an_evaluation_is_expected_to_take_as_long_as_all_of_its_attacks():
+    (run,) = planned(chosen(["table-4"]), "paper", "own", (0,), "mnist-pixel-srt-seed-0")
+
+    def attacking(*attacks, without=(), slow_images=None):
+        trial = replace(run.trial, attacks=attacks, swept=(), fractions=())
+        return 60 * expected(replace(run, trial=trial), without, slow_images).attacks - ATTACK_START_UP
+
+    pgd, auto, ddn = (attacking(name) for name in ("pgd", "autoattack", "ddn"))
+    assert attacking("pgd", "autoattack") == pytest.approx(pgd + auto)
+    assert attacking("pgd", "autoattack", without=("autoattack",)) == pytest.approx(pgd)
+    assert attacking("pgd", "autoattack", slow_images=1000) == pytest.approx(pgd + auto / 10)
+    swept = replace(run.trial, attacks=("pgd", "ddn"), swept=("pgd",), fractions=(0.25, 0.5, 1.0))
+    several = 60 * expected(replace(run, trial=swept)).attacks - ATTACK_START_UP
+    assert several == pytest.approx(3 * pgd + ddn)
+    passes = {name: passes_of_attack(made, (1, 28, 28)) for name, made in usual_budget("mnist").attacks().items()}
+    assert ddn / pgd == pytest.approx(2 * passes["ddn"] / passes["pgd"])
 
 
 def test_shares_are_disjoint_together_everything_and_about_as_long():

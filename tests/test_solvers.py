@@ -21,6 +21,7 @@ from unperturbed.solvers import (
     Solver,
     Strongest,
     WorstOfK,
+    takes,
 )
 
 SMALL_GRID = Grid(points=(5, 3, 3))
@@ -195,6 +196,25 @@ def test_an_image_that_has_enough_from_the_start_is_not_searched(solver, f, x, r
     assert len(loss.answers) == 1
 
 
+@pytest.mark.parametrize("solver", [SMALL_GRID, WorstOfK()], ids=type)
+def test_what_does_not_exceed_enough_is_searched_on(solver, x, rng):
+    def change(images, rows):
+        return (images - x[rows]).abs().flatten(1).sum(1)
+
+    assert (change(replace(solver, enough=0.0)(change, x, rng), torch.arange(len(x))) > 0).all()
+
+
+def test_what_an_image_gets_does_not_depend_on_how_others_fare(x, linear):
+    def answers(lead_of_the_first):
+        lead = torch.tensor([lead_of_the_first] * 3 + [0.0] * 2)
+        solver = WorstOfK(around=PIXELS, k=5, at_once=1, enough=1e5)
+        return solver(lambda images, rows: along(linear)(images, rows) + lead[rows], x, seeded())
+
+    assert torch.equal(answers(1e6)[:3], x[:3])
+    assert torch.equal(answers(1e6)[3:], answers(0.0)[3:])
+    assert not torch.equal(answers(0.0)[3:], x[3:])
+
+
 @every_search
 def test_the_number_of_images_at_once_changes_nothing(solver, loss, x):
     answers = [replace(solver, at_once=at_once)(loss, x, seeded()) for at_once in (1, 7, 10_000)]
@@ -296,6 +316,17 @@ def test_the_strongest_is_as_strong_as_the_best_of_its_solvers_on_every_image(or
     alone = torch.stack([loss(solver(loss, x, rng)) for solver in solvers])
     assert len(alone.argmax(0).unique()) > 1
     torch.testing.assert_close(loss(Strongest(solvers=solvers)(loss, x, seeded())), alone.amax(0))
+
+
+def test_the_strongest_is_found_where_losses_are_negative_too(loss, x):
+    solvers = (PGD(), WorstOfK())
+
+    def below_zero(images, rows=None):
+        return loss(images, rows) - 1000
+
+    found = Strongest(solvers=solvers)(below_zero, x, seeded())
+    assert torch.equal(found, Strongest(solvers=solvers)(loss, x, seeded()))
+    assert not torch.equal(found, x)
 
 
 @every_solver
@@ -549,3 +580,10 @@ def test_a_search_says_what_a_loss_has_to_take(solver, x, rng):
 
 def test_a_number_of_things_may_be_an_integer_of_numpy():
     assert PGD(steps=np.int64(3)).steps == 3
+
+
+def test_a_part_that_does_not_say_what_it_takes_is_believed():
+    assert takes(torch.relu, 4)
+    assert takes(lambda x, y, z=0: 0, 2)
+    assert not takes(lambda x: 0, 2)
+    assert not takes(8 / 255, 2)

@@ -25,6 +25,8 @@ from unperturbed.experiments.statements import (
 from unperturbed.recipes.published import printed
 from unperturbed.sweeps import Sweep
 
+GOAL = ", reaches the accuracy of the paper's fast SRT, clean and under PGD"
+
 
 def verdict(statement, *runs):
     return statement.check(Measured(runs)).verdict
@@ -309,3 +311,48 @@ def test_every_statement_can_pass_and_can_fail(name):
             continue
         assert statement.check(Extreme(1)).verdict == "pass", statement.words
         assert statement.check(Extreme(-1)).verdict == "fail", statement.words
+
+
+class Apart:
+    """Numbers in which every cell lies above every other by so many points."""
+
+    def __init__(self, points):
+        self.points = points
+
+    def figure(self, cell, /):
+        return Figure(50.0)
+
+    def difference(self, cell, other, /):
+        return Difference(self.points, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "gap"),
+    [
+        ("table-1", "at least 17 points above RT", 17.0),
+        ("table-1", "nowhere more than a point under", -1.0),
+        ("table-2", "more than 5 points above RT in most cases", 5.0),
+        ("table-3", "by more than 4.7 points", 4.7),
+        ("table-3", "at most 5 points above Standard", -5.0),
+        ("table-5", "nowhere more than a point under", -1.0),
+        ("figure-compound", "and more than 10 under GridAdv+", 10.0),
+        ("figure-unlabeled", "within 5 points of supervised training", -5.0),
+    ],
+)
+def test_the_points_that_a_statement_names_are_those_that_decide_it(name, words, gap):
+    statements = [statement for statement in experiments()[name].statements if words in statement.words]
+    assert statements
+    for statement in statements:
+        assert statement.check(Apart(gap + 0.3)).verdict == "pass"
+        assert statement.check(Apart(gap - 0.3)).verdict == "fail"
+
+
+@pytest.mark.parametrize("short_of", ["clean", "pgd"])
+def test_the_shortest_training_reaches_the_paper_clean_and_under_pgd_or_not_at_all(short_of):
+    better = experiments()["better"]
+    trials = {trial.called: trial.name for trial in better.trials if "-shortest" in trial.variant}
+    statements = {each.words.removesuffix(GOAL): each for each in better.statements if each.words.endswith(GOAL)}
+    assert statements.keys() == trials.keys()
+    for called, statement in statements.items():
+        assert verdict(statement, evidence(trials[called], clean=99, pgd=99)) == "pass"
+        assert verdict(statement, evidence(trials[called], **{"clean": 99, "pgd": 99, short_of: 20})) == "fail"

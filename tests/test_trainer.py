@@ -348,6 +348,24 @@ def test_the_ramp_scales_the_robust_term_and_nothing_else():
     assert run.f.slopes.tolist() == [4.0, (0.5 + 1.5 + 2.5 + 3.5) / 4]
 
 
+def test_weights_take_the_steps_of_torch_with_every_setting_of_the_optimizer():
+    def sum_of_weights(f: nn.Module, *_: object) -> Terms:
+        total = torch.stack([weight.sum() for weight in f.parameters()]).sum()
+        return Terms(total, 0 * total)
+
+    settings = {"momentum": 0.8, "weight_decay": 0.3, "nesterov": True}
+    run = trainer(objective=sum_of_weights, steps=3, optimizer=SGD(rate=Piecewise(milestones=()), **settings))
+    run.run()
+    twin = network()
+    theirs = torch.optim.SGD(twin.parameters(), lr=0.1, **settings)
+    for _ in range(3):
+        theirs.zero_grad()
+        sum_of_weights(twin).total.backward()
+        theirs.step()
+    for ours, its in zip(run.f.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(ours, its)
+
+
 # Batches
 
 

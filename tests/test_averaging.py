@@ -92,6 +92,8 @@ def test_a_run_with_an_average_ends_with_the_average_and_resumes_exactly(batchno
     whole.run()
     assert not torch.equal(plain.f[1].weight, whole.f[1].weight)
     assert torch.equal(whole.f[1].weight, whole.average.module[1].weight)
+    gathered = torch.equal(whole.f[2].running_mean, whole.average.module[2].running_mean)
+    assert gathered == (batchnorm != "estimated")
     with torch.random.fork_rng(devices=()):
         for _ in range(7):
             stopped.advance()

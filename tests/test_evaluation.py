@@ -419,6 +419,13 @@ def test_a_previous_report_on_something_else_is_not_believed(change, network, pi
     assert [result.name for result in second.attacks] == ["flip"]
 
 
+def test_a_previous_report_in_which_the_model_answered_otherwise_is_not_believed(network, pictures, classes):
+    attack = counting(flip)
+    first = evaluate(network, pictures, classes, {"flip": attack})
+    evaluate(network, pictures, classes, {"flip": attack}, previous=replace(first, clean=(first.clean + 1) % 4))
+    assert attack.calls == 2
+
+
 def test_an_attack_of_the_same_name_with_other_settings_takes_the_place_of_the_old_one(network, pictures, classes):
     first = evaluate(network, pictures, classes, {"pgd": pgd(eps=0.1), "idle": idle})
     second = evaluate(network, pictures, classes, {"pgd": pgd(eps=0.5)}, previous=first)
@@ -752,10 +759,13 @@ class Nameless:
         return x + self.move * (1 - 2 * x)
 
 
-@pytest.mark.parametrize("kind", ["object", "lambda"])
+@pytest.mark.parametrize("kind", ["object", "lambda", "function"])
 def test_what_an_attack_found_is_not_reused_where_another_may_have_the_same_words(kind, images, labels):
     def attack(move):
-        return Nameless(move) if kind == "object" else lambda f, x, y, rng: x + move * (1 - 2 * x)
+        def moved(f, x, y, rng):
+            return x + move * (1 - 2 * x)
+
+        return {"object": Nameless(move), "lambda": lambda *given: moved(*given), "function": moved}[kind]
 
     first = evaluate(Threshold(), images, labels, {"own": attack(0.0)})
     second = evaluate(Threshold(), images, labels, {"own": attack(1.0)}, previous=loads(first.dumps()))
@@ -803,14 +813,15 @@ def test_bytes_are_made_fractions_batch_by_batch(monkeypatch, images, labels):
 
 @pytest.mark.parametrize(
     "attacks",
-    [pgd(), [pgd()], {"pgd": "pgd"}, {"pgd": pgd}, {"pgd": PGD()}],
-    ids=["attack", "list", "words", "no parentheses", "solver"],
+    [pgd(), [pgd()], {"pgd": "pgd"}, {"pgd": pgd}, {"pgd": PGD()}, nn.Sequential(nn.Flatten())],
+    ids=["attack", "list", "words", "no parentheses", "solver", "another model"],
 )
 def test_attacks_that_are_no_dict_of_attacks_are_refused(attacks, images, labels):
     with pytest.raises(
         ValueError, match=r"attacks must be a dict of attacks by name, \{'pgd': attacks.pgd\(\)\}, got"
-    ):
+    ) as refusal:
         evaluate(Threshold(), images, labels, attacks)
+    assert "\n" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("make", [fgsm, pgd, mi_fgsm, cw_linf])

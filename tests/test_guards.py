@@ -2,9 +2,9 @@
 
 import pytest
 
-from unperturbed.guards import CollapseAlarm, blame
+from unperturbed.guards import CollapseAlarm, blame, require_use_by
 from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Standard, has_robust_term
-from unperturbed.recipe import SGD
+from unperturbed.recipe import SGD, Recipe
 from unperturbed.schedules import Cyclic, Piecewise
 
 
@@ -109,6 +109,13 @@ def test_a_healthy_run_is_silent():
     alarm = CollapseAlarm(largest_label_share=0.1)
     lines = [record(step=10 * i, share=0.3 - i / 100, accuracy=0.1 + i / 25) for i in range(20)]
     assert not any(alarm.sentence(line, line["step"] / 200) for line in lines)
+
+
+@pytest.mark.parametrize("labeler", ["average", "teacher"])
+def test_unlabeled_images_count_in_at_where_an_average_or_a_teacher_labels_them(labeler):
+    require_use_by(Recipe(objective=AT(), labeler=labeler), 1)
+    with pytest.raises(ValueError, match=r"AT sees labeled images alone, .* set --labeler teacher or average"):
+        require_use_by(Recipe(objective=AT()), 1)
 
 
 @pytest.mark.parametrize(

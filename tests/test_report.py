@@ -134,6 +134,24 @@ def test_a_report_survives_being_written_and_read():
     assert again.dumps() == REPORT.dumps()
 
 
+def test_the_precision_of_a_search_survives_being_written_and_read():
+    report = replace(REPORT, attacks=tuple(replace(result, precision="bfloat16") for result in REPORT.attacks))
+    assert {result.precision for result in loads(report.dumps()).attacks} == {"bfloat16"}
+
+
+def test_a_report_lacks_what_another_holds_on_other_images_or_by_other_means():
+    def changed(**changes):
+        return replace(REPORT, attacks=tuple(replace(result, **changes) for result in REPORT.attacks))
+
+    fewer = replace(REPORT, attacks=REPORT.attacks[:1])
+    assert fewer.lacks(REPORT)
+    assert not REPORT.lacks(fewer)
+    for other in (changed(settings="pgd(eps=1)"), changed(precision="tf32"), replace(REPORT, subject="decaf")):
+        assert REPORT.lacks(other)
+        assert other.lacks(REPORT)
+    assert not REPORT.lacks(replace(REPORT, subject="decaf", attacks=()))
+
+
 @pytest.mark.parametrize("name", ["labels", "clean", "attacked", "", "[red]", "名前", 'a "quoted" name'])
 def test_an_attack_of_any_name_survives_being_written_and_read(name):
     again = loads(replace(REPORT, attacks=(attack_result(name, [9] * 8),)).dumps())
@@ -247,6 +265,15 @@ def test_text_that_expands_without_end_is_refused():
     assert len(bomb) < 100_000
     with pytest.raises(ValueError, match="its predictions are damaged"):
         unpacked(base64.b64encode(bomb).decode())
+
+
+def test_predictions_that_are_too_many_together_are_refused(monkeypatch):
+    room = 4 * REPORT.labels.numel() * 2
+    monkeypatch.setattr(reports, "MOST_BYTES", room)
+    assert loads(REPORT.dumps()).seed == REPORT.seed
+    monkeypatch.setattr(reports, "MOST_BYTES", room - 4)
+    with pytest.raises(ValueError, match="its predictions are damaged"):
+        loads(REPORT.dumps())
 
 
 TEXT = REPORT.dumps()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import safetensors.torch
@@ -469,6 +470,33 @@ def test_an_attack_that_was_interrupted_goes_on_with_the_next_batch(tmp_path):
     assert len(calls) == 5
     assert torch.equal(found.predicted, whole.predicted)
     assert found.rejected == whole.rejected
+    assert not unfinished.path.exists()
+
+
+def test_what_was_kept_of_an_attack_counts_its_seconds_and_is_gone_once_the_attack_is_done(tmp_path):
+    digits, model = load("digits"), DigitsCNN(channels=(2, 2, 2), hidden=4)((1, 8, 8), 10)
+    images, labels, unfinished = digits.test_images[:6], digits.test_labels[:6], Unfinished(tmp_path / "attack.json")
+    attacked = partial(evaluate, model, images, labels, batch=2, device="cpu", unfinished=unfinished)
+    with pytest.raises(StoppedError):
+        attacked({"fgsm": fgsm(eps=0.3)}, watcher=Interrupting(2))
+    ((key, parts),) = [(each["key"], unfinished.read(each["key"])) for each in unfinished.waiting()]
+    parts[0] = parts[0]._replace(seconds=1000.0)
+    parts[2] = parts[2]._replace(predicted=torch.arange(3))
+    unfinished.write(key, parts)
+    report = attacked({"fgsm": fgsm(eps=0.3)})
+    assert report["fgsm"].seconds > 1000
+    assert torch.equal(report["fgsm"].predicted, attacked({"fgsm": fgsm(eps=0.3)})["fgsm"].predicted)
+    unfinished.write(key, parts)
+    attacked({"fgsm": fgsm(eps=0.3)}, previous=report)
+    assert not unfinished.path.exists()
+
+
+def test_nothing_is_kept_of_an_attack_that_another_may_share_its_words_with(tmp_path):
+    digits, model = load("digits"), DigitsCNN(channels=(2, 2, 2), hidden=4)((1, 8, 8), 10)
+    unfinished = Unfinished(tmp_path / "attack.json")
+    given = (model, digits.test_images[:4], digits.test_labels[:4], {"own": lambda f, x, y, rng: x})
+    with pytest.raises(StoppedError):
+        evaluate(*given, batch=2, device="cpu", unfinished=unfinished, watcher=Interrupting(1))
     assert not unfinished.path.exists()
 
 

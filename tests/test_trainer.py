@@ -11,8 +11,9 @@ from torch import Generator, Tensor, nn
 from unperturbed.averaging import Average
 from unperturbed.data import Data
 from unperturbed.datasets import load
-from unperturbed.guards import DivergedError, Record
+from unperturbed.guards import CollapseAlarm, DivergedError, Record
 from unperturbed.images import Images, parts
+from unperturbed.losses import Against, margin
 from unperturbed.neighborhoods import Linf
 from unperturbed.objectives import SRT, Batch, Standard, Terms
 from unperturbed.recipe import SGD, Validation
@@ -304,6 +305,15 @@ def test_the_speed_of_a_resumed_run_counts_only_its_own_steps(monkeypatch):
     assert records[0]["images_per_second"] * records[0]["seconds"] == pytest.approx(2 * second.batch)
 
 
+def test_the_speed_in_a_line_of_the_log_is_that_of_the_steps_since_the_last(monkeypatch):
+    records = []
+    monkeypatch.setattr("unperturbed.trainer.time.perf_counter", iter(range(100)).__next__)
+    run = trainer(steps=15)
+    run.run(write_log=records.append)
+    images = [record["images_per_second"] * record["seconds"] for record in records]
+    assert images == pytest.approx([5 * run.batch] * 3)
+
+
 def test_a_watcher_sees_every_step_and_every_line():
     diary, records = Diary(), []
     trainer().run(watcher=diary, write_log=records.append)
@@ -476,6 +486,22 @@ def test_a_run_that_goes_well_sets_off_no_alarm():
     assert diary.warnings == []
 
 
+def test_the_alarm_knows_the_labels_and_how_far_the_run_has_got(monkeypatch):
+    heard = []
+    monkeypatch.setattr(
+        CollapseAlarm, "sentence", lambda alarm, record, progress: heard.append((record["step"], progress))
+    )
+    images = digits(unlabeled=0)
+    rows = [(images.labels == number).nonzero().flatten() for number in range(10)]
+    kept = torch.cat([rows[0], *(few[:1] for few in rows[1:])])
+    run = trainer(
+        images=replace(images, labeled=images.labeled[kept], labels=images.labels[kept]), batch=10, steps=10
+    )
+    run.run()
+    assert run.alarm.largest_label_share == pytest.approx((len(kept) - 9) / len(kept))
+    assert heard == [(5, 0.5), (10, 1.0)]
+
+
 def test_a_resumed_run_does_not_repeat_the_alarm():
     first = trainer(f=dense(), steps=60, batch=100)
     first.alarm.raised, first.alarm.best_accuracy = True, 0.9
@@ -552,6 +578,14 @@ def test_the_weights_that_are_kept_are_the_best_and_not_the_last():
     assert run.f.position.item() == 2.0
 
 
+def test_validation_measures_the_average_where_one_is_kept(monkeypatch):
+    measured = []
+    monkeypatch.setattr(Selection, "measure", lambda selection, f, step: measured.append(f))
+    run = trainer(images=digits(validation=20), averaging=Average(decay=0.9), steps=2)
+    run.run()
+    assert measured == [run.average.module]
+
+
 def test_the_last_weights_are_kept_where_they_are_wanted():
     run = counted([0, 3, 9, 4, 5], validation=Validation(every=1, keep="last"))
     run.run()
@@ -617,6 +651,23 @@ def test_validation_under_attack_counts_images_that_are_right_before_and_after()
     assert accuracy(FGSM(around=Linf(eps=0.1))) == 0.5
     # A negative makes the image right that was wrong, which is no robustness.
     assert accuracy(lambda loss, x, rng: 1 - x) == 0.0
+
+
+def test_validation_counts_every_image_alike_and_its_solver_climbs_the_margin(monkeypatch):
+    monkeypatch.setattr("unperturbed.selection.PART", 3)
+    asked = []
+
+    def solver(loss: Against, x: Tensor, rng: Generator) -> Tensor:
+        asked.append(loss.loss)
+        return x
+
+    f = nn.Sequential(nn.Flatten(), nn.Identity())
+    images = torch.eye(4).view(4, 1, 2, 2)
+    selection = Selection(
+        images=images, labels=torch.tensor([0, 1, 2, 0]), validation=Validation(solver=solver), seed=0
+    )
+    assert selection.accuracy(f) == 3 / 4
+    assert asked == [margin, margin]
 
 
 def test_without_validation_the_last_weights_are_kept():

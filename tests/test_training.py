@@ -468,6 +468,14 @@ def test_fit_leaves_no_gradients_behind():
     assert all(weight.grad is None for weight in f.parameters())
 
 
+def test_fit_takes_images_and_labels_in_a_list_too():
+    weights = [
+        fit(dense(), labeled=labeled, objective=Standard(), steps=2, batch=10, device="cpu").state_dict()
+        for labeled in (stripes(20), list(stripes(20)))
+    ]
+    assert all(torch.equal(*pair) for pair in zip(*(each.values() for each in weights), strict=True))
+
+
 def test_fit_passes_its_settings_on():
     seen: list[Batch] = []
 
@@ -543,11 +551,12 @@ IMAGES, LABELS = stripes(20)
         ({"device": "banana"}, r"there is no device 'banana'"),
         ({"labeled": IMAGES}, r"labeled must be images and their labels, got a Tensor: write labeled=\(x, y\)"),
         ({"labeled": TensorDataset(IMAGES, LABELS)}, r"labeled must be images .*, got a TensorDataset"),
+        ({"labeled": (IMAGES, LABELS, IMAGES)}, r"labeled must be images and their labels, got a tuple"),
         ({"objective": SRT}, r"objective must be one that \(f, batch, rng\) can be given to, as SRT\(\), got <class"),
         ({"objective": "srt"}, r"objective must be one .*, got 'srt'"),
-        (
-            {"optimizer": torch.optim.Adam},
-            r"optimizer must be unperturbed\.SGD, .* got .*Adam.*: with any other write",
+        *(
+            ({"optimizer": adam}, r"optimizer must be unperturbed\.SGD, .* got .*Adam.*: with any other write")
+            for adam in (torch.optim.Adam, torch.optim.Adam(dense().parameters()))
         ),
     ],
 )

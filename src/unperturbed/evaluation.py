@@ -15,6 +15,7 @@ from .defender import Defender, defended, precision_for
 from .engine import Engine, Precision, layout_kept
 from .inputs import as_float, check_labels, check_model, check_pixels, output_classes, require
 from .objectives import frozen
+from .printing import quoted
 from .processes import own_device, present
 from .report import AttackResult, Report
 from .runtime import generator, pick_device, provenance
@@ -64,7 +65,7 @@ def evaluate(
     where = pick_device(own_device(device))
     if not isinstance(attacks, Mapping) or not all(takes(attack, 4) for attack in attacks.values()):
         raise ValueError(
-            f"attacks must be a dict of attacks by name, {{'pgd': attacks.pgd()}}, got {attacks!r}: write "
+            f"attacks must be a dict of attacks by name, {{'pgd': attacks.pgd()}}, got {quoted(attacks)}: write "
             "attacks.pgd with its parentheses, and a solver as attacks.Searched"
         )
     if len(images) == 0:

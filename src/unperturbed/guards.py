@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from .objectives import Objective, sees_unlabeled
+from .printing import quoted
 from .recipe import SGD, Recipe
 from .schedules import Cyclic, Piecewise
 from .solvers import takes
@@ -76,11 +77,13 @@ def require_parts(labeled: object, objective: object, optimizer: object) -> None
             f"labeled must be images and their labels, got a {type(labeled).__name__}: write labeled=(x, y)"
         )
     if not takes(objective, 3):
-        raise ValueError(f"objective must be one that (f, batch, rng) can be given to, as SRT(), got {objective!r}")
+        raise ValueError(
+            f"objective must be one that (f, batch, rng) can be given to, as SRT(), got {quoted(objective)}"
+        )
     if not isinstance(optimizer, SGD):
         raise ValueError(
-            f"optimizer must be unperturbed.SGD, as SGD(rate=Cyclic(peak=0.05)), got {optimizer!r}: with any other "
-            "write the loop, around objective(model, Batch(x, y, u), rng).total"
+            f"optimizer must be unperturbed.SGD, as SGD(rate=Cyclic(peak=0.05)), got {quoted(optimizer)}: with any "
+            "other write the loop, around objective(model, Batch(x, y, u), rng).total"
         )
 
 

@@ -80,6 +80,8 @@ class Options:
     """of weights, split and batches; a run for each"""
     steps: int = RECIPE.steps
     """of training; fewer to try it out"""
+    beside_others: bool = False
+    """other work shares the GPU: accuracies are those of a run alone, times are not and are left out"""
 
 
 def seeds_of(result: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
@@ -95,12 +97,13 @@ def shown(rows: list[dict[str, Any]], key: str) -> str:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The table of docs/performance.md: means over seeds."""
+    """The table of docs/performance.md: means over seeds, times of runs that were alone."""
     lines = ["| run | seeds | clean | PGD-20 | images a second | seconds |", "|---|---:|---:|---:|---:|---:|"]
     for name, rows in seeds_of(result).items():
         if rows:
-            pace = f"{mean(row['images_per_second'] for row in rows):,.0f}"
-            seconds = f"{mean(row['seconds'] for row in rows):.0f}"
+            timed = [row for row in rows if row["seconds"] is not None]
+            pace = f"{mean(row['images_per_second'] for row in timed):,.0f}" if timed else "–"
+            seconds = f"{mean(row['seconds'] for row in timed):.0f}" if timed else "–"
             accuracy = f"{shown(rows, 'clean')} | {shown(rows, 'pgd-20')}"
             lines.append(f"| {name} | {len(rows)} | {accuracy} | {pace} | {seconds} |")
     return "\n".join(lines)
@@ -132,8 +135,8 @@ def main(options: Options) -> None:
             "run": name,
             "clean": 100 * report.accuracy(),
             "pgd-20": 100 * report.accuracy("pgd-20"),
-            "seconds": seconds,
-            "images_per_second": max(speeds),
+            "seconds": None if options.beside_others else seconds,
+            "images_per_second": None if options.beside_others else max(speeds),
             "said": run.remarks,
             "recipe": recipes.plain(recipe),
             "provenance": provenance(GPU),

@@ -222,6 +222,8 @@ def test_small_networks_share_a_gpu_and_timed_runs_do_not():
     (large,) = planned(chosen(["table-4"]), "paper", "resnet-18", (0,), "cifar10-pixel-uat-*")
     assert timed_elsewhere.alone
     assert large.alone
+    untimed = planned(chosen(["table-3", "table-8"]), "paper", "own", (0,), timing=False)
+    assert sorted(len(group) for group in groups(untimed, 4)) == [3, 4, 4]
 
 
 @pytest.mark.parametrize(("count", "sizes"), [(9, [1, 4, 4]), (8, [4, 4]), (3, [3]), (0, [])])
@@ -352,6 +354,7 @@ def test_without_an_experiment_all_are_listed(capsys):
         (("--collect", "results"), "reproduce needs an experiment first, or all"),
         (("table-3", "--slow-images", "0"), "--slow-images"),
         (("table-3", "--minutes", "0"), "--minutes must be a positive number"),
+        (("table-3", "--beside", "-1"), "--beside must be a whole number from 0 on, got -1"),
         (("table-3", "--without", "autoatack"), "there is no attack 'autoatack' to leave for later, did you mean"),
         (
             ("table-3", "--scale", "short", "--data", "/nowhere/at/all"),
@@ -559,6 +562,14 @@ def test_runs_that_shared_a_device_are_known_for_it(tmp_path):
         found = files.of_run(tmp_path / run.name, run.trial.name, 0, "smoke", "own")
         assert found.together == 2
         assert found.trained_on == found.attacked_on != ""
+
+
+def test_a_run_beside_those_of_another_command_is_not_timed(tmp_path, capsys):
+    words = ("table-8", *SMOKE, "--only", "*-srt-fast-*", "--out", tmp_path)
+    reproduce(*words, "--beside", "3")
+    assert files.of_run(tmp_path / "cifar10-spatial-srt-fast-seed-0", "", 0, "smoke", "own").together == 4
+    row = next(line for line in reproduce(*words, capsys=capsys).splitlines() if line.startswith("| fast SRT"))
+    assert row.endswith("855 / – |")
 
 
 def test_an_evaluation_stops_between_two_attacks_too(tmp_path):

@@ -228,6 +228,9 @@ def test_accuracy_over_several_seeds_is_a_mean_with_its_standard_error(monkeypat
         f"| {engine} | 3 | 71.00 ± 0.58 | 30.00 ± 0.00 | 10,000 | 9 |",
         f"| {plain} | 1 | 80.00 | 30.00 | 10,000 | 9 |",
     ]
+    beside_others = {**runs[0], "images_per_second": None, "seconds": None}
+    assert markdown({"runs": [beside_others]}).endswith("| 70.00 | 30.00 | – | – |")
+    assert markdown({"runs": [beside_others, runs[2]]}).endswith("| 70.50 ± 0.50 | 30.00 ± 0.00 | 10,000 | 9 |")
 
 
 def test_the_page_of_speed_shows_a_step_before_and_after_and_what_bounds_it():

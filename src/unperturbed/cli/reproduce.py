@@ -51,6 +51,8 @@ class Reproduce:
     """make AutoAttack and Pointwise, which take longest, on the first so many test images only"""
     share: str = "1/1"
     """I/N: only the I-th of N shares of the runs, dealt out by their expected minutes"""
+    beside: int = 0
+    """runs of other commands that share the device: no run is timed then, and so any may share it"""
     minutes: float | None = None
     """stop after that many, with checkpoints; the same command goes on"""
     plan: bool = False
@@ -104,13 +106,15 @@ def ordered(
     for name in left_for_later(command):
         if name not in REASONS:
             raise ValueError(f"there is no attack {name!r} to leave for later{nearest(name, REASONS)}")
+    if command.beside < 0:
+        raise ValueError(f"--beside must be a whole number from 0 on, got {command.beside}")
     seeds = tuple(dict.fromkeys(command.seeds))
     if not seeds:
         raise ValueError("--seeds names no seed: name at least one, 0 for example")
     if min(seeds) < 0:
         raise ValueError(f"--seeds must be whole numbers from 0 on, got {min(seeds)}")
     every = planned(made, command.scale, network, seeds)
-    runs = planned(made, command.scale, network, seeds, command.only)
+    runs = planned(made, command.scale, network, seeds, command.only, timing=command.beside == 0)
     return made, shared(runs, command.share), every, directory_of(command)
 
 
@@ -160,6 +164,7 @@ def carried_out(command: Reproduce, runs: list[PlannedRun], out: Path, began: fl
             watcher=watcher,
             without=left_for_later(command),
             slow_images=command.slow_images,
+            beside=command.beside,
         )
         try:
             reproduction.carry_out(runs)

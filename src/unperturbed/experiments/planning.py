@@ -80,10 +80,17 @@ class PlannedRun:
 
 
 def planned(
-    chosen: Sequence[Experiment], scale: Scale, network: Network, seeds: Sequence[int], only: str = "*"
+    chosen: Sequence[Experiment],
+    scale: Scale,
+    network: Network,
+    seeds: Sequence[int],
+    only: str = "*",
+    *,
+    timing: bool = True,
 ) -> list[PlannedRun]:
     """All runs that these experiments need, each once; a run is timed wherever any experiment asks for that."""
-    timed = {trial.name for experiment in experiments().values() for trial in experiment.trials if trial.timed}
+    everywhere = (trial for experiment in experiments().values() for trial in experiment.trials)
+    timed = {trial.name for trial in everywhere if trial.timed and timing}
     trials = merged([trial for experiment in chosen for trial in experiment.trials]).values()
     runs = [
         PlannedRun(

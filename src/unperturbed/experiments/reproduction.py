@@ -86,6 +86,8 @@ class Reproduction:
     """until time is up"""
     slow_images: int | None = None
     """test images that attacks which take long are made on; none: as many as others"""
+    beside: int = 0
+    """runs of others that share the device"""
 
     def carry_out(self, runs: Sequence[PlannedRun]) -> None:
         """Train and attack what is missing of these runs, group by group."""
@@ -140,7 +142,8 @@ class Reproduction:
             device = str(provenance(pick_device(self.device))["device"])
             for path, recipe in directories.items():
                 if (path / "recipe.json").is_file():
-                    note_circumstances(path, device, len(runs), seconds_of_teacher(self.out / TEACHERS, recipe))
+                    together = len(runs) + self.beside
+                    note_circumstances(path, device, together, seconds_of_teacher(self.out / TEACHERS, recipe))
 
     def wanted(self, run: PlannedRun) -> dict[str, Any]:
         """The attacks on a run, but for those that are left for later or made on fewer images."""

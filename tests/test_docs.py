@@ -68,7 +68,9 @@ def test_options_of_our_commands_are_theirs(name, options):
     torchruns = {"--max-restarts"}
     named = {option for part in ours for option in re.findall(r"(?<=\s)--[a-z][\w.-]*", f" {part}")} - torchruns
     scripts = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "benchmarks").glob("*.py"))
-    of_benchmarks = {option for option in named if re.search(rf"^    {option[2:]}: ", scripts, re.MULTILINE)}
+    of_benchmarks = {
+        option for option in named if re.search(rf"^    {option[2:].replace('-', '_')}: ", scripts, re.MULTILINE)
+    }
     assert sorted(named - options - of_benchmarks) == []
 
 

@@ -230,14 +230,14 @@ def test_radius_steps_and_step_sizes_are_those_of_the_paper(name):
 def test_lambda_is_1_pixel_wise_and_0_2_spatially(name):
     objective = RECIPES[name].objective
     assert objective.weight == (1.0 if "-pixel-" in name else 0.2)
-    assert (objective.forward, objective.mean) == ("separate", "images" if "mnist-spatial" in name else "terms")
+    assert (objective.forward, objective.mean) == ("separate", "images" if "-spatial" in name else "terms")
 
 
-def test_rt_and_srt_on_warped_digits_of_mnist_take_the_mean_that_their_rate_belongs_to():
-    spatial = [recipe for name, recipe in RECIPES.items() if re.match(r"mnist-spatial-s?rt", name)]
-    assert len(spatial) == 13
+def test_spatial_rt_and_srt_take_the_mean_that_lambda_and_rate_of_the_paper_belong_to():
+    spatial = [recipe for name, recipe in RECIPES.items() if re.match(r"(mnist|cifar10)-spatial-s?rt", name)]
+    assert len(spatial) == 2 * 13
     assert {recipe.objective.mean for recipe in spatial} == {"images"}
-    others = [recipe.objective for name, recipe in RECIPES.items() if not name.startswith("mnist-spatial")]
+    others = [recipe.objective for name, recipe in RECIPES.items() if not re.match(r"(mnist|cifar10)-spatial", name)]
     srt = [objective for objective in others if isinstance(objective, SRT)]
     assert {objective.mean for objective in srt if objective.forward == "separate"} == {"terms"}
 

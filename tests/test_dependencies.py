@@ -28,7 +28,7 @@ FULL_NAMES = {
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "Python Software Foundation License": "PSF-2.0",
 }
-IMPORTED_AS = {"sklearn": "scikit-learn"}
+IMPORTED_AS = {"PIL": "pillow", "sklearn": "scikit-learn"}
 
 
 def plain_name(name: str) -> str:

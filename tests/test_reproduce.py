@@ -287,7 +287,7 @@ def test_collected_evidence_tells_what_the_runs_told(tmp_path, capsys):
     words = ("table-9", *SMOKE, "--out", tmp_path / "runs")
     printed = reproduce(*words, capsys=capsys)
     told = reproduce(*words, "--collect", tmp_path / "results", capsys=capsys)
-    assert "4 of 4 runs that were begun" in told
+    assert "4 of 4 runs begun" in told
     found = files.read_all(tmp_path / "results")
     assert len(found) == 4
     (fast,) = (each for each in found if each.name == "cifar10-pixel-srt-fast")
@@ -308,7 +308,7 @@ def test_runs_of_all_seeds_and_networks_are_collected(tmp_path, capsys):
     elsewhere = (*words[:-1], tmp_path / "no", "--collect", tmp_path / "nothing")
     assert "holds no run of these: name the directory of the runs by --out" in refused(*elsewhere, capsys=capsys)
     chosen_ones = ("all", *SMOKE, "--out", tmp_path / "runs", "--only", "*-resnet18-*")
-    assert "1 of 1 runs" in reproduce(*chosen_ones, "--collect", tmp_path / "few", capsys=capsys)
+    assert "1 of 1 run begun" in reproduce(*chosen_ones, "--collect", tmp_path / "few", capsys=capsys)
     assert [each.network for each in files.read_all(tmp_path / "few")] == ["resnet-18"]
     assert not (tmp_path / "nothing").exists()
 
@@ -384,7 +384,7 @@ def test_the_page_is_written_by_the_command_and_refuses_results_of_another_versi
     target = tmp_path / "page.md"
     words = ("--write", target, "--results", tmp_path)
     files.write(evidence("mnist-pixel-srt", pgd=12.3), tmp_path)
-    assert "1 runs" in reproduce(*words, capsys=capsys)
+    assert ": 1 run\n" in reproduce(*words, capsys=capsys)
     assert target.read_text().startswith("# Results")
     command = f"unperturbed reproduce {' '.join(map(str, words))}"
     assert f"JSON files in `{tmp_path}` by `{command}`. Each file" in target.read_text(), "it names the command"

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from unperturbed import locks
+from unperturbed.datasets import Use
 from unperturbed.objectives import AT, SRT
 from unperturbed.recipe import SGD, Recipe, dumps
 from unperturbed.runs import FORMAT, RunDirectory, opened, sealed, whole, write_whole
@@ -516,9 +517,10 @@ def linear(inputs: int = 4) -> nn.Module:
 
 def test_the_weights_come_back_as_they_were(run):
     one, other = linear(), linear()
-    run.write_weights(one.state_dict())
+    run.write_weights(one.state_dict(), Use((1, 8, 8), ("a", "b")))
     run.read_weights(other)
     assert all(torch.equal(other.state_dict()[name], tensor) for name, tensor in one.state_dict().items())
+    assert run.read_use() == Use((1, 8, 8), ("a", "b"))
 
 
 def test_a_run_that_is_not_finished_says_how_to_finish_it(run):
@@ -527,7 +529,7 @@ def test_a_run_that_is_not_finished_says_how_to_finish_it(run):
 
 
 def test_weights_of_another_model_are_refused_with_the_difference(run):
-    run.write_weights(linear(5).state_dict())
+    run.write_weights(linear(5).state_dict(), Use((1, 8, 8), ("a", "b")))
     with pytest.raises(
         ValueError, match=r"does not hold the weights of this recipe's model \(size mismatch for 0"
     ) as error:

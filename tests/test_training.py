@@ -287,7 +287,7 @@ def test_training_never_reads_test_images(uninterrupted, tmp_path, monkeypatch):
     without_test = {
         name: getattr(digits, name) for name in digits.__slots__ if name not in ("test_images", "test_labels")
     }
-    monkeypatch.setattr(training, "load", lambda name, folder: SimpleNamespace(**without_test))
+    monkeypatch.setattr(training, "load", lambda name, folder: SimpleNamespace(use=digits.use, **without_test))
     run = trained(TINY, tmp_path / "plain")
     assert run.weights.read_bytes() == uninterrupted.weights.read_bytes()
     trained(

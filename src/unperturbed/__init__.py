@@ -8,6 +8,7 @@ with ending_at_once() if started_as_command() else nullcontext():
     from . import attacks, models
     from .averaging import Average
     from .evaluation import evaluate
+    from .finished import Finished, load
     from .losses import Against, cross_entropy, kl, margin
     from .neighborhoods import L0, L1, L2, Affine, Blur, Box, Color, Composed, Linf, Neighborhood, Spatial
     from .objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Objective, Standard, Terms, frozen
@@ -43,6 +44,7 @@ __all__ = [
     "Color",
     "Composed",
     "Cyclic",
+    "Finished",
     "Grid",
     "Linf",
     "Mixture",
@@ -71,6 +73,7 @@ __all__ = [
     "fit",
     "frozen",
     "kl",
+    "load",
     "margin",
     "models",
     "surface",

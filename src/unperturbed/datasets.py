@@ -1,6 +1,7 @@
 """Whole data sets: built in, read from files, downloaded, or your own arrays."""
 
 import gzip
+import json
 import os
 import tarfile
 import zlib
@@ -21,6 +22,29 @@ from .npz import most_expanded, read_bounded
 from .printing import printable, quoted
 
 FOLDER_VARIABLE = "UNPERTURBED_DATA"
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a model of a data set takes, and what its answers stand for."""
+
+    shape: tuple[int, int, int]
+    """channels, height and width of an image"""
+    classes: tuple[str, ...]
+
+    def dumps(self) -> str:
+        """It as JSON text."""
+        return json.dumps({"shape": self.shape, "classes": self.classes})
+
+    @staticmethod
+    def loads(text: str) -> "Use":
+        """What `dumps` wrote."""
+        tree = json.loads(text)
+        channels, height, width = map(int, tree["shape"])
+        classes = tuple(printable(name) for name in tree["classes"])
+        if channels not in (1, 3) or not 0 < height * width < 1 << 24 or not classes:
+            raise ValueError("no shape of images, or no classes")
+        return Use((channels, height, width), classes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,6 +76,12 @@ class Dataset:
         count = len(self.classes)
         check_labels(self.train_labels, len(self.train_images), count, f"{name}: train_labels")
         check_labels(self.test_labels, len(self.test_images), count, f"{name}: test_labels")
+
+    @property
+    def use(self) -> Use:
+        """What its models take and answer."""
+        channels, height, width = self.train_images.shape[1:]
+        return Use((channels, height, width), self.classes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,11 @@ def quoted(value: object, longest: int = 100) -> str:
     return shortened(repr(value), longest)
 
 
+def counted(count: int, noun: str) -> str:
+    """So many of something: 1 run, 2 runs."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def in_shell(path: object) -> str:
     """A path as it is to be written in a command that is shown for copying: spaces and the like are quoted."""
     return printable(shlex.quote(str(path)))

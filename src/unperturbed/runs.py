@@ -35,12 +35,15 @@ from torch import Tensor, nn
 
 from . import locks
 from . import recipe as recipes
+from .datasets import Use
 from .files import explained, half_written, names_in, sweep, write_whole
 from .printing import in_shell, printable
 from .recipe import Recipe
 
 State = dict[str, Any]
 FORMAT = 2
+USE = "unperturbed"
+"""under which the file of the weights says what they are for: one entry, whose place is always the same"""
 SEAL = b"unperturbed sha256 "
 """what the checksum at the end of a checkpoint follows"""
 
@@ -169,10 +172,19 @@ class RunDirectory:
         if file.exists() and file.read_bytes() != kept:
             write_whole(file, kept)
 
-    def write_weights(self, state: Mapping[str, Tensor]) -> None:
-        """Write the weights of the finished model."""
+    def write_weights(self, state: Mapping[str, Tensor], use: Use) -> None:
+        """Write the weights of the finished model, and what it is to be used for."""
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
-        write_whole(self.weights, safetensors.torch.save(tensors))
+        write_whole(self.weights, safetensors.torch.save(tensors, {USE: use.dumps()}))
+
+    def read_use(self) -> Use | None:
+        """What the file of the weights says of the model's use; none where it says nothing."""
+        try:
+            with safetensors.safe_open(self.weights, "pt") as file:
+                said = (file.metadata() or {}).get(USE)
+            return None if said is None else Use.loads(said)
+        except (safetensors.SafetensorError, ValueError, TypeError, KeyError, RecursionError, OSError):
+            return None
 
     def read_weights(self, f: nn.Module) -> None:
         """Load the weights of the finished model into f."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from . import recipe as recipes
 from .averaging import Average
 from .data import Data
-from .datasets import Dataset, load
+from .datasets import Dataset, Use, load
 from .engine import Engine, Precision, layout_kept
 from .guards import require_parts, require_use, require_use_by, with_checksum
 from .images import Images, parts
@@ -156,8 +156,8 @@ def train_together(
                 )
             )
         steps = [
-            running(run, trainer, watchers[run.path] if watchers else None, checkpoint_seconds)
-            for run, trainer in prepared
+            running(run, trainer, dataset.use, watchers[run.path] if watchers else None, checkpoint_seconds)
+            for (run, trainer), (_, dataset, _) in zip(prepared, checked.values(), strict=True)
         ]
         with kept_where_one_diverges(prepared):
             ended = run_together(steps, where, agreed(stop, where))
@@ -166,7 +166,9 @@ def train_together(
     return [trainer.f for _, trainer in prepared]
 
 
-def running(run: RunDirectory, trainer: Trainer, watcher: Watcher | None, checkpoint_seconds: float) -> Iterator[int]:
+def running(
+    run: RunDirectory, trainer: Trainer, use: Use, watcher: Watcher | None, checkpoint_seconds: float
+) -> Iterator[int]:
     """The steps of a run, which leaves its log, its checkpoints and at last its weights in its directory."""
     if not trainer.processes.first:
         yield from trainer.steps_to_take()
@@ -178,7 +180,7 @@ def running(run: RunDirectory, trainer: Trainer, watcher: Watcher | None, checkp
             write_checkpoint=lambda: run.write_checkpoint(trainer.state()),
             checkpoint_seconds=checkpoint_seconds,
         )
-    run.write_weights(trainer.f.state_dict())
+    run.write_weights(trainer.f.state_dict(), use)
 
 
 def ready(
@@ -291,7 +293,6 @@ def cache() -> Path:
 
 def fresh_model(recipe: Recipe, dataset: Dataset) -> nn.Module:
     """The recipe's network for that data set, with the weights of its seed."""
-    channels, height, width = dataset.train_images.shape[1:]
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(derived_seed(recipe.seed, "weights"))
-        return recipe.model((channels, height, width), len(dataset.classes))
+        return recipe.model(dataset.use.shape, len(dataset.classes))

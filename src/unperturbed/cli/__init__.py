@@ -1,4 +1,4 @@
-"""The command line: `unperturbed train | evaluate | report | surface | curve | reproduce | list | demo`."""
+"""The command line: `unperturbed train`, `evaluate` and the other commands, each in a file of its own."""
 
 import os
 import signal
@@ -13,14 +13,18 @@ from .catalog import catalog
 from .curve import curve
 from .demo import demo
 from .evaluate import evaluate
+from .pack import pack
+from .predict import predict
 from .report import report
 from .reproduce import reproduce
 from .surface import surface
 from .train import train
 
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
+    "pack": pack,
     "train": train,
     "evaluate": evaluate,
+    "predict": predict,
     "report": report,
     "surface": surface,
     "curve": curve,

@@ -15,7 +15,7 @@ from ..experiments.planning import BASIS, PlannedRun, expected, planned, shared,
 from ..experiments.reproduction import Reproduction, check_scale, mark_scale
 from ..experiments.results import FOLDER, collect, found_in, present, write_page
 from ..experiments.scales import SCALES, Scale, usual_network
-from ..printing import printable
+from ..printing import counted, printable
 from ..progress import watching
 from ..recipe import nearest
 from ..recipes.budgets import REASONS
@@ -76,7 +76,7 @@ def reproduce(arguments: list[str]) -> None:
     words, rest = leading_words(arguments, "" if free else needed)
     command = parse(Reproduce, rest, usage="reproduce EXPERIMENT [EXPERIMENT …]")
     if command.write is not None:
-        print(printable(f"{command.write}: {write_page(command.results, command.write)} runs"))
+        print(printable(f"{command.write}: {counted(write_page(command.results, command.write), 'run')}"))
         return
     if not words and not rest:
         print(listed())
@@ -133,7 +133,7 @@ def collected(command: Reproduce, made: list[Experiment], folder: Path) -> str:
         raise ValueError(f"{out} holds no run of these: name the directory of the runs by --out, or others by --only")
     written = collect(begun, out, folder)
     size = sum(path.stat().st_size for path in written) / 1e6
-    return f"{folder}: {len(written)} of {len(begun)} runs that were begun, {size:.1f} MB"
+    return f"{folder}: {len(written)} of {counted(len(begun), 'run')} begun, {size:.1f} MB"
 
 
 def left_for_later(command: Reproduce) -> tuple[str, ...]:
@@ -217,5 +217,5 @@ def plan_text(command: Reproduce, runs: list[PlannedRun], out: Path) -> str:
             )
         )
     heading = ("run", "network", "steps x batch", "minutes of training", "of attacks", "here")
-    words = f"{len(rows)} runs in {out}, {left:.0f} minutes left ({BASIS})"
+    words = f"{counted(len(rows), 'run')} in {out}, {left:.0f} minutes left ({BASIS})"
     return f"{aligned(heading, rows)}\n\n{words}" if rows else "nothing needs to be trained"

@@ -15,6 +15,7 @@ import torch
 
 from ..evaluation import AttackWatcher
 from ..files import explained, write_whole
+from ..printing import counted
 from ..runtime import pick_device, threads
 from .evaluated import Group, read_groups
 from .landscapes import require_image, surfaces_of
@@ -176,9 +177,7 @@ def summary_of(groups: Sequence[Group]) -> str:
 def attacked_on(group: Group) -> str:
     """How many runs were attacked on how many images."""
     counts = Counter(len(run.report.labels) for run in group.runs)
-    return " and ".join(
-        f"{runs} run{'s' if runs > 1 else ''} attacked on {images}" for images, runs in sorted(counts.items())
-    )
+    return " and ".join(f"{counted(runs, 'run')} attacked on {images}" for images, runs in sorted(counts.items()))
 
 
 def navigation(groups: Sequence[Group]) -> str:

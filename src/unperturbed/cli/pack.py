@@ -1,0 +1,91 @@
+"""`unperturbed pack`."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..files import write_whole
+from ..gathering import Gathered, found_in, gathered
+from ..pictures import Color
+from ..printing import counted, in_shell, printable, shortened
+from ..solvers import require_count
+from .options import leading_words, parse
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pack:
+    """Make a data set of a folder of pictures: `unperturbed pack FOLDER --out FILE.npz`.
+
+    The folder holds train/CLASS, test/CLASS and, if there are any, unlabeled pictures in unlabeled; or one folder for
+    each class, of which some pictures are kept for test. Pictures are turned upright, their middle is cut to one
+    shape, and what is transparent in them becomes white.
+    """
+
+    out: Path | None = None
+    """file for the data set; named as the folder if not given"""
+    size: tuple[int, ...] = ()
+    """height and width of all images, one number for both; else the size that all pictures have"""
+    color: Color | None = None
+    """gray or rgb; else gray where no picture has colors"""
+    test: float = 0.2
+    """share of each class that is kept for test where there is no folder test"""
+    seed: int = 0
+    """of the draw for test"""
+
+
+def pack(arguments: list[str]) -> None:
+    """Make a data set of a folder of pictures."""
+    needed = "pack needs a folder of pictures first: unperturbed pack FOLDER --out FILE.npz"
+    words, rest = leading_words(arguments, needed)
+    command = parse(Pack, rest, usage="pack FOLDER")
+    if len(words) != 1:
+        raise ValueError(f"pack takes one folder, got {len(words)}: put its parts into one")
+    folder = Path(words[0])
+    out = file_for(command.out or Path(f"{folder.resolve().name}.npz"))
+    if not 0 < command.test < 1:
+        raise ValueError(f"--test must be a share between 0 and 1, got {command.test}")
+    if command.seed < 0:
+        raise ValueError(f"--seed must be a whole number from 0 on, got {command.seed}")
+    found = found_in(folder, command.test, command.seed)
+    made = gathered(found, size_of(command), command.color)
+    write_whole(out, made.dumps())
+    print(printable(spoken(out, made)))
+    if found.others:
+        endings = ", ".join(sorted({path.suffix or path.name for path in found.others}))
+        some = shortened(f"{counted(len(found.others), 'file')} with names that no pictures have ({endings})")
+        print(f"unperturbed: left out: {some}", file=sys.stderr)
+    if made.repeated:
+        some = f"{counted(made.repeated, 'test image')} can also be found among the others, to the last bit"
+        print(f"unperturbed: {some}: accuracy on what was trained on flatters", file=sys.stderr)
+
+
+def file_for(out: Path) -> Path:
+    """The file to write, which must be a new one."""
+    if out.suffix != ".npz":
+        raise ValueError(f"--out must end in .npz, got {printable(out)}")
+    if out.exists():
+        raise ValueError(f"{printable(out)} is there already: name another --out, or delete it")
+    return out
+
+
+def size_of(command: Pack) -> tuple[int, int] | None:
+    """Height and width that all images are to have."""
+    if len(command.size) > 2:
+        raise ValueError(f"--size takes one number or two, height and width, got {len(command.size)}")
+    for number in command.size:
+        require_count("--size", number)
+    return (command.size[0], command.size[-1]) if command.size else None
+
+
+def spoken(out: Path, made: Gathered) -> str:
+    """What the file holds, and what to do with it."""
+    counts = [len(made.arrays[part]) if part in made.arrays else 0 for part in PARTS]
+    train, test, unlabeled, classes = counts
+    images = f"{train:,} training, {test:,} test and {unlabeled:,} unlabeled images"
+    shape = " x ".join(map(str, made.shape))
+    follow = f"unperturbed train digits-pixel-srt --data.name {in_shell(out)} --data.labeled None --out runs/own"
+    return f"{out}: {classes} classes, {images} of {shape}; next: {follow}"
+
+
+PARTS = ("train_images", "test_images", "unlabeled_images", "classes")
+"""what is counted"""

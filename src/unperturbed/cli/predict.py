@@ -1,0 +1,120 @@
+"""`unperturbed predict`."""
+
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from ..evaluation import evaluate
+from ..finished import Finished, load
+from ..pictures import pictures_in, read_pictures
+from ..printing import counted, printable
+from ..progress import watching
+from ..recipes import usual_budget
+from ..recipes.budgets import Budget, chosen
+from ..report import Report
+from ..runs import RunDirectory
+from ..runtime import pick_device
+from .options import leading_words, parse
+
+STANDS = "stands"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predict:
+    """Ask the finished model of a run about pictures: `unperturbed predict DIR PICTURE [PICTURE …]`.
+
+    A picture may be a file, or a folder of them; its middle is cut to the shape of the training images. With
+    --attacks it is also asked whether the answer stands, C(x') = C(x), which needs no label.
+    """
+
+    attacks: str = ""
+    """names separated by commas, or of sets: quick, paper, pixel, spatial, compound, trust, all; none if not given"""
+    budget: Budget = field(default_factory=Budget)
+    """how far the attacks may go"""
+    seed: int = 0
+    """seed of the attacks"""
+    data: Path | None = None
+    """folder with the data set's files, for weights that do not say what they take"""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:1"""
+    json: bool = False
+    """print the answers as JSON"""
+
+
+def predict(arguments: list[str]) -> None:
+    """Ask the finished model of a run about pictures."""
+    needed = "predict needs the directory of a run and a picture first: unperturbed predict DIR PICTURE [PICTURE …]"
+    words, rest = leading_words(arguments, needed)
+    name = RunDirectory(Path(words[0])).read_recipe().data.name if words else ""
+    command = parse(
+        Predict, rest, default=Predict(budget=usual_budget(name)), usage="predict DIR PICTURE [PICTURE …]"
+    )
+    if len(words) < 2:
+        raise ValueError(needed)
+    attacks = chosen(command.budget.attacks(), command.attacks) if command.attacks else {}
+    paths = [path for word in words[1:] for path in pictures_in(Path(word))]
+    if not paths:
+        raise ValueError(f"{printable(words[1])} holds no picture: name a picture, or a folder of pictures")
+    device = pick_device(command.device)
+    finished = load(words[0], folder=command.data)
+    finished.model.to(device)
+    images = read_pictures(paths, finished.shape)
+    sure, answers = finished.probabilities(images).max(1)
+    report = None
+    if attacks:
+        with watching() as watcher:
+            watcher.title = finished.recipe.name
+            report = evaluate(
+                finished.model, images, answers, attacks, seed=command.seed, device=command.device, watcher=watcher
+            )
+    rows = answered(finished, paths, answers, sure, report)
+    print(json.dumps(rows) if command.json else as_text(rows, report))
+
+
+def answered(
+    finished: Finished, paths: list[Path], answers: torch.Tensor, sure: torch.Tensor, report: Report | None
+) -> list[dict[str, Any]]:
+    """For each picture what the model says, how sure it is, and what it says under each attack."""
+    return [
+        {
+            "picture": str(path),
+            "answer": finished.classes[answer],
+            "probability": round(probability, 6),
+            "under": {
+                result.name: {
+                    "answer": finished.classes[int(result.predicted[place])],
+                    "stands": bool(result.predicted[place] == answer),
+                }
+                for result in (() if report is None else report.attacks)
+            },
+        }
+        for place, (path, answer, probability) in enumerate(zip(paths, answers.tolist(), sure.tolist(), strict=True))
+    ]
+
+
+def as_text(rows: list[dict[str, Any]], report: Report | None, width: int = 118) -> str:
+    """A line for each picture, and how many answers stand."""
+    attacks = [] if report is None else report.attacks
+    table = Table("picture", "answer")
+    table.add_column("sure", justify="right")
+    for result in attacks:
+        table.add_column(f"under {result.name}")
+    for row in rows:
+        under = [STANDS if found["stands"] else found["answer"] for found in row["under"].values()]
+        cells = (row["picture"], row["answer"], f"{row['probability']:.1%}", *under)
+        table.add_row(*(printable(cell).replace("[", r"\[") for cell in cells))
+    console = Console(width=width, force_terminal=sys.stdout.isatty(), highlight=False)
+    with console.capture() as captured:
+        console.print(table)
+    lines = [
+        f"under {result.name} ({result.budget}) {standing} of {counted(len(rows), 'answer')} stand"
+        for result in attacks
+        for standing in [sum(row["under"][result.name]["stands"] for row in rows)]
+    ]
+    return captured.get() + "\n".join(lines)

@@ -1,0 +1,56 @@
+"""A finished run as a classifier to use: its model, what it takes, and what its answers stand for."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from . import datasets
+from .inputs import as_float, check_pixels
+from .recipe import Recipe
+from .runs import RunDirectory
+
+AT_ONCE = 500
+"""images that are answered at a time"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Finished:
+    """The model of a finished run."""
+
+    model: nn.Module
+    """takes float images (N, C, H, W) in [0, 1] and answers with logits; in evaluation mode"""
+    shape: tuple[int, int, int]
+    """channels, height and width of an image"""
+    classes: tuple[str, ...]
+    """what each answer stands for"""
+    recipe: Recipe
+
+    def probabilities(self, images: Tensor) -> Tensor:
+        """Of every class for each image, uint8 or float in [0, 1], on the device of the model."""
+        if tuple(images.shape[1:]) != self.shape:
+            raise ValueError(
+                f"images must have the shape (N, {', '.join(map(str, self.shape))}), got {tuple(images.shape)}: "
+                "cut or scale them as the training images were"
+            )
+        check_pixels(images)
+        where = next(self.model.parameters()).device
+        with torch.inference_mode():
+            parts = [self.model(as_float(part).to(where)).softmax(1).cpu() for part in images.split(AT_ONCE)]
+        return torch.cat(parts) if parts else torch.empty(0, len(self.classes))
+
+
+def load(run: Path | str, *, folder: Path | None = None) -> Finished:
+    """The finished model in the directory of a run.
+
+    What it takes and answers stands in the file of its weights; for one that does not say, the data set is looked up
+    as `train` does, in that folder if one is named.
+    """
+    directory = RunDirectory(Path(run))
+    recipe = directory.read_recipe()
+    use = directory.read_use() or datasets.load(recipe.data.name, folder).use
+    with torch.random.fork_rng(devices=()):
+        model = recipe.model(use.shape, len(use.classes))
+    directory.read_weights(model)
+    return Finished(model=model.eval(), shape=use.shape, classes=use.classes, recipe=recipe)

@@ -1,0 +1,151 @@
+"""A folder of pictures as a data set: its classes, its parts, and one shape for all of its images."""
+
+import hashlib
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .pictures import Color, Shape, cut_to, files_in, is_picture, looked_at, opened, pictures_in
+from .printing import printable
+
+TRAIN, TEST, UNLABELED = "train", "test", "unlabeled"
+"""folders with a meaning; all others are classes"""
+LAYOUT = "train/CLASS, test/CLASS and unlabeled, or CLASS and unlabeled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The pictures of a data set by what they are for."""
+
+    classes: tuple[str, ...]
+    train: Sequence[tuple[Path, int]]
+    """each with the number of its class"""
+    test: Sequence[tuple[Path, int]]
+    unlabeled: Sequence[Path]
+    others: Sequence[Path]
+    """files that are no pictures"""
+
+    def paths(self) -> list[Path]:
+        """All of them: training pictures, test pictures, unlabeled ones."""
+        return [*(path for path, _ in self.train), *(path for path, _ in self.test), *self.unlabeled]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Gathered:
+    """All images of a data set, as its .npz file holds them."""
+
+    arrays: Mapping[str, Any]
+    shape: Shape
+    repeated: int
+    """test images that are to the last bit among the others"""
+
+    def dumps(self) -> bytes:
+        """The .npz file."""
+        buffer = io.BytesIO()
+        np.savez(buffer, **self.arrays)
+        return buffer.getvalue()
+
+
+def found_in(folder: Path, share: float, seed: int) -> Found:
+    """The pictures in a folder; where it has none for test, that share of each class is taken, drawn by the seed."""
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{printable(folder)} is no folder: name one that holds {LAYOUT}")
+    labeled = folder / TRAIN if (folder / TRAIN).is_dir() else folder
+    if labeled == folder and (folder / TEST).is_dir():
+        raise ValueError(f"{printable(folder)} has a folder test but none train: arrange them as {LAYOUT}")
+    if loose := [path for path in labeled.iterdir() if path.is_file() and is_picture(path)]:
+        raise ValueError(f"{printable(loose[0])} lies in no folder of a class: put it into one, or into {UNLABELED}")
+    by_class = pictures_by_class(labeled, {UNLABELED} if labeled == folder else set[str]())
+    if len(by_class) < 2:
+        some = f"{printable(labeled)} has {len(by_class)} folders with pictures"
+        raise ValueError(f"{some}, expected one for each class, two at least: arrange them as {LAYOUT}")
+    names = tuple(by_class)
+    if labeled != folder and (folder / TEST).is_dir():
+        for_test = pictures_by_class(folder / TEST, set())
+        if strange := [name for name in for_test if name not in by_class]:
+            raise ValueError(
+                f"{printable(folder / TEST)} has the class {printable(strange[0])}, which {printable(labeled)} has "
+                "not: give both the same classes"
+            )
+    else:
+        for_test = drawn(by_class, share, seed)
+    taken = {path for paths in for_test.values() for path in paths}
+    rest = {name: [path for path in paths if path not in taken] for name, paths in by_class.items()}
+    without_label = folder / UNLABELED
+    return Found(
+        classes=names,
+        train=numbered(rest, names),
+        test=numbered(for_test, names),
+        unlabeled=pictures_in(without_label) if without_label.is_dir() else [],
+        others=sorted(path for path in files_in(folder) if not is_picture(path)),
+    )
+
+
+def pictures_by_class(folder: Path, apart: set[str]) -> dict[str, list[Path]]:
+    """The pictures in each folder that lies in this one; folders without any are no class."""
+    places = sorted(place for place in folder.iterdir() if place.is_dir() and not place.name.startswith("."))
+    found = {place.name: pictures_in(place) for place in places if place.name not in apart}
+    return {name: paths for name, paths in found.items() if paths}
+
+
+def drawn(by_class: Mapping[str, list[Path]], share: float, seed: int) -> dict[str, list[Path]]:
+    """That share of the pictures of each class, at least one of them."""
+    rng = torch.Generator().manual_seed(seed)
+    chosen: dict[str, list[Path]] = {}
+    for name, paths in by_class.items():
+        if len(paths) < 2:
+            raise ValueError(
+                f"class {printable(name)} has one picture, expected at least two, one of them for test: add some"
+            )
+        count = min(len(paths) - 1, max(1, round(share * len(paths))))
+        order = torch.randperm(len(paths), generator=rng)[:count]
+        chosen[name] = [paths[place] for place in sorted(order.tolist())]
+    return chosen
+
+
+def numbered(by_class: Mapping[str, list[Path]], names: Sequence[str]) -> list[tuple[Path, int]]:
+    """Each picture with the number of its class."""
+    return [(path, names.index(name)) for name, paths in by_class.items() for path in paths]
+
+
+def gathered(found: Found, size: tuple[int, int] | None, color: Color | None) -> Gathered:
+    """All pictures in one shape: the size that they have, or are to have, and in color if one of them is."""
+    looks = [looked_at(path) for path in found.paths()]
+    sizes = {look for look, _ in looks}
+    if size is None and len(sizes) > 1:
+        some = ", ".join(f"{height} x {width}" for height, width in sorted(sizes)[:3])
+        raise ValueError(f"the pictures have {len(sizes)} sizes ({some}, …): name one for all, as --size 32")
+    height, width = size or sizes.pop()
+    kind: Color = color or ("rgb" if any(of == "rgb" for _, of in looks) else "gray")
+
+    def images(paths: Sequence[Path]) -> Tensor:
+        pixels = [cut_to(opened(path), height, width, kind) for path in paths]
+        return torch.stack(pixels) if pixels else torch.empty(0, channels, height, width, dtype=torch.uint8)
+
+    channels = 1 if kind == "gray" else 3
+    train, test = images([path for path, _ in found.train]), images([path for path, _ in found.test])
+    unlabeled = images(found.unlabeled)
+    known = {checksum(image) for part in (train, unlabeled) for image in part}
+    arrays = {
+        "train_images": train.numpy(),
+        "train_labels": np.array([label for _, label in found.train], dtype=np.int64),
+        "test_images": test.numpy(),
+        "test_labels": np.array([label for _, label in found.test], dtype=np.int64),
+        "classes": np.array(found.classes),
+    }
+    return Gathered(
+        arrays=arrays | ({"unlabeled_images": unlabeled.numpy()} if len(unlabeled) else {}),
+        shape=(channels, height, width),
+        repeated=sum(checksum(image) in known for image in test),
+    )
+
+
+def checksum(image: Tensor) -> bytes:
+    """SHA-256 of an image."""
+    return hashlib.sha256(image.numpy().tobytes()).digest()

@@ -1,0 +1,107 @@
+"""Pictures out of files: found in folders, turned upright, cut to one shape; damaged ones refused in one sentence."""
+
+import warnings
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
+
+from .printing import printable
+
+Shape = tuple[int, int, int]
+Color = Literal["gray", "rgb"]
+ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+"""of the names of pictures, in small letters"""
+CHANNELS: dict[str, tuple[int, str]] = {"gray": (1, "L"), "rgb": (3, "RGB")}
+"""of each kind of color, with its name in Pillow"""
+ORIENTATION = 0x0112
+"""the field of EXIF that says how a camera was held; from 5 on the picture lies on its side"""
+GRAY = ("1", "L", "LA")
+"""kinds of pictures in Pillow that have no color"""
+COARSE = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
+"""kinds of pictures in Pillow with one byte for each number: others would be cut off, not scaled"""
+
+
+def pictures_in(place: Path) -> list[Path]:
+    """The picture that lies there, or all in that folder and in folders within, in the order of their names."""
+    if not place.exists():
+        raise FileNotFoundError(f"{printable(place)} does not exist: name a picture, or a folder of pictures")
+    return sorted(filter(is_picture, files_in(place))) if place.is_dir() else [place]
+
+
+def is_picture(path: Path) -> bool:
+    """Whether a file is a picture by its name."""
+    return path.suffix.lower() in ENDINGS
+
+
+def files_in(folder: Path) -> Iterator[Path]:
+    """All files in a folder and in folders within, but for hidden ones."""
+    for path in folder.iterdir():
+        if path.name.startswith("."):
+            continue
+        if path.is_dir():
+            yield from files_in(path)
+        else:
+            yield path
+
+
+@contextmanager
+def refused_if_damaged(path: Path) -> Generator[None]:
+    """Say in one sentence what is wrong with a picture."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            yield
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+        raise ValueError(f"{printable(path)} is a picture of absurd size: make it smaller, or leave it out") from None
+    except UnidentifiedImageError:
+        raise ValueError(f"{printable(path)} is no picture that can be read: leave it out, or save it anew") from None
+    except (OSError, SyntaxError, ValueError, EOFError) as error:
+        reason = printable(getattr(error, "strerror", None) or error)
+        raise ValueError(f"{printable(path)} is damaged ({reason}): leave it out, or save it anew") from None
+
+
+def looked_at(path: Path) -> tuple[tuple[int, int], Color]:
+    """Height, width and color of a picture, from the beginning of its file."""
+    with refused_if_damaged(path), Image.open(path) as found:
+        width, height = found.size
+        on_its_side = found.getexif().get(ORIENTATION, 1) >= 5
+        return (width, height) if on_its_side else (height, width), "gray" if found.mode in GRAY else "rgb"
+
+
+def opened(path: Path) -> Image.Image:
+    """The picture in that file, upright as its camera says; what is transparent in it is white."""
+    with refused_if_damaged(path), Image.open(path) as found:
+        found.load()
+        picture = ImageOps.exif_transpose(found)
+    if picture.mode not in COARSE:
+        raise ValueError(
+            f"{printable(path)} has more than eight bits for a number ({picture.mode}): save it with eight, scaled"
+        )
+    if "A" in picture.getbands() or "transparency" in picture.info:
+        seen = picture.convert("RGBA")
+        picture = Image.alpha_composite(Image.new("RGBA", seen.size, "white"), seen).convert(
+            "L" if picture.mode in GRAY else "RGB"
+        )
+    return picture
+
+
+def cut_to(picture: Image.Image, height: int, width: int, color: Color) -> Tensor:
+    """The middle of a picture as uint8 (C, H, W), as much of it as has that shape, scaled with smoothing."""
+    plain = picture.convert(CHANNELS[color][1])
+    if plain.size != (width, height):
+        plain = ImageOps.fit(plain, (width, height), Image.Resampling.BILINEAR)
+    pixels = torch.from_numpy(np.array(plain, dtype=np.uint8))
+    return pixels[None] if color == "gray" else pixels.permute(2, 0, 1).contiguous()
+
+
+def read_pictures(paths: list[Path], shape: Shape) -> Tensor:
+    """Pictures as uint8 (N, C, H, W) of that shape."""
+    channels, height, width = shape
+    color: Color = "gray" if channels == 1 else "rgb"
+    return torch.stack([cut_to(opened(path), height, width, color) for path in paths])

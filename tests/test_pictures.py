@@ -1,0 +1,259 @@
+"""Folders of pictures become data sets, and finished models are asked about pictures."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from unperturbed import cli
+from unperturbed.datasets import load
+from unperturbed.pictures import cut_to, looked_at, opened, pictures_in, read_pictures
+
+
+def save(path, pixels, **options):
+    """Write a picture."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture = pixels if isinstance(pixels, Image.Image) else Image.fromarray(np.asarray(pixels, dtype=np.uint8))
+    picture.save(path, **options)
+    return path
+
+
+def noise(seed, *shape):
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+@pytest.fixture
+def album(tmp_path):
+    """Two classes of ten pictures each, five without a label, and a file that is none."""
+    folder = tmp_path / "album"
+    for seed in range(10):
+        save(folder / "cat" / f"{seed}.png", noise(seed, 8, 8))
+        save(folder / "dog" / "more" / f"{seed}.PNG", noise(100 + seed, 8, 8))
+    for seed in range(5):
+        save(folder / "unlabeled" / f"{seed}.png", noise(200 + seed, 8, 8))
+    (folder / "cat" / "notes.txt").write_text("not a picture")
+    (folder / ".hidden").mkdir()
+    save(folder / ".hidden" / "x.png", noise(0, 8, 8))
+    return folder
+
+
+def refused(*words):
+    """The sentence with which a command refuses."""
+    with pytest.raises(SystemExit) as stopped:
+        cli.main([str(word) for word in words])
+    sentence = str(stopped.value.code)
+    assert sentence.startswith("unperturbed: ")
+    assert "\n" not in sentence
+    return sentence
+
+
+def packed(folder, out, *options):
+    cli.main(["pack", str(folder), "--out", str(out), *map(str, options)])
+    return load(str(out))
+
+
+def test_a_folder_of_classes_becomes_a_data_set(album, tmp_path, capsys):
+    made = packed(album, tmp_path / "my.npz")
+    said = capsys.readouterr()
+    assert "2 classes, 16 training, 4 test and 5 unlabeled images of 1 x 8 x 8" in said.out
+    assert f"--data.name {tmp_path / 'my.npz'} " in said.out
+    assert said.err == "unperturbed: left out: 1 file with names that no pictures have (.txt)\n"
+    assert made.classes == ("cat", "dog")
+    assert made.test_labels.tolist() == [0, 0, 1, 1]
+    assert made.train_labels.tolist() == [0] * 8 + [1] * 8
+    every = {
+        (int(label), image.numpy().tobytes())
+        for images, labels in ((made.train_images, made.train_labels), (made.test_images, made.test_labels))
+        for image, label in zip(images, labels, strict=True)
+    }
+    assert every == {(0, noise(seed, 8, 8).tobytes()) for seed in range(10)} | {
+        (1, noise(100 + seed, 8, 8).tobytes()) for seed in range(10)
+    }
+    assert [image.numpy().tobytes() for image in made.unlabeled_images] == [
+        noise(200 + seed, 8, 8).tobytes() for seed in range(5)
+    ]
+
+
+def test_the_draw_for_test_is_that_of_the_seed(album, tmp_path):
+    first, again, other = (
+        packed(album, tmp_path / f"{name}.npz", "--seed", seed, "--test", 0.4)
+        for name, seed in (("a", 3), ("b", 3), ("c", 4))
+    )
+    assert len(first.test_images) == 8
+    assert torch.equal(first.test_images, again.test_images)
+    assert not torch.equal(first.test_images, other.test_images)
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+
+
+def test_parts_that_are_apart_stay_apart(tmp_path):
+    for seed in range(3):
+        save(tmp_path / "in" / "train" / "b" / f"{seed}.png", noise(seed, 6, 9))
+        save(tmp_path / "in" / "train" / "a" / f"{seed}.png", noise(10 + seed, 6, 9))
+    save(tmp_path / "in" / "test" / "b" / "x.png", noise(20, 6, 9))
+    made = packed(tmp_path / "in", tmp_path / "out.npz")
+    assert made.classes == ("a", "b")
+    assert made.train_images.shape == (6, 1, 6, 9)
+    assert made.test_labels.tolist() == [1]
+    assert len(made.unlabeled_images) == 0
+
+
+def test_a_test_image_that_was_trained_on_is_told(tmp_path, capsys):
+    for name in ("a", "b"):
+        for seed in range(4):
+            save(tmp_path / "in" / "train" / name / f"{seed}.png", noise(seed + 50 * (name == "b"), 8, 8))
+    save(tmp_path / "in" / "test" / "a" / "same.png", noise(2, 8, 8))
+    save(tmp_path / "in" / "test" / "b" / "other.png", noise(99, 8, 8))
+    packed(tmp_path / "in", tmp_path / "out.npz")
+    assert "1 test image can also be found among the others, to the last bit" in capsys.readouterr().err
+
+
+def test_pictures_of_many_sizes_are_cut_to_one(tmp_path):
+    for name in ("a", "b"):
+        save(tmp_path / "in" / name / "wide.png", np.full((8, 20), 255))
+        save(tmp_path / "in" / name / "color.jpg", np.zeros((30, 10, 3)))
+    assert "the pictures have 2 sizes (8 x 20, 30 x 10, …)" in refused(
+        "pack", tmp_path / "in", "--out", tmp_path / "x.npz"
+    )
+    assert not (tmp_path / "x.npz").exists()
+    assert packed(tmp_path / "in", tmp_path / "x.npz", "--size", 8).train_images.shape[1:] == (3, 8, 8)
+    gray = packed(tmp_path / "in", tmp_path / "y.npz", "--size", 4, 6, "--color", "gray")
+    assert gray.train_images.shape[1:] == (1, 4, 6)
+
+
+def test_the_middle_of_a_picture_is_kept():
+    pixels = np.zeros((4, 8), dtype=np.uint8)
+    pixels[:, 2:6] = 200
+    assert torch.equal(cut_to(Image.fromarray(pixels), 4, 4, "gray"), torch.full((1, 4, 4), 200, dtype=torch.uint8))
+    colors = cut_to(Image.fromarray(noise(0, 5, 5, 3)), 5, 5, "rgb")
+    assert torch.equal(colors, torch.from_numpy(noise(0, 5, 5, 3)).permute(2, 0, 1))
+
+
+def test_a_picture_is_turned_as_its_camera_was_held(tmp_path):
+    pixels = np.zeros((4, 8), dtype=np.uint8)
+    pixels[:, :4] = 255
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    path = save(tmp_path / "turned.png", pixels, exif=exif)
+    assert looked_at(path) == ((8, 4), "gray")
+    upright = np.array(opened(path))
+    assert upright.shape == (8, 4)
+    assert upright[:4].min() == 255
+    assert upright[4:].max() == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "color", "white"), [("RGBA", (10, 20, 30, 0), (255, 255, 255)), ("LA", (10, 0), 255)]
+)
+def test_what_is_transparent_is_white(mode, color, white, tmp_path):
+    path = save(tmp_path / "clear.png", Image.new(mode, (3, 3), color))
+    assert opened(path).getpixel((1, 1)) == white
+    assert looked_at(path)[1] == ("gray" if mode == "LA" else "rgb")
+
+
+def test_a_palette_has_its_colors(tmp_path):
+    path = save(tmp_path / "few.png", Image.new("RGB", (3, 3), (255, 0, 0)).convert("P"))
+    assert read_pictures([path], (3, 3, 3))[0, :, 1, 1].tolist() == [255, 0, 0]
+
+
+def test_pictures_are_found_in_the_order_of_their_names(album):
+    assert [path.name for path in pictures_in(album / "cat")] == [f"{number}.png" for number in range(10)]
+    assert len(pictures_in(album)) == 25
+
+
+def damaged(folder):
+    content = save(folder / "cat" / "0.png", noise(0, 8, 8)).read_bytes()
+    (folder / "cat" / "0.png").write_bytes(content[: len(content) // 2])
+
+
+def text(folder):
+    (folder / "cat" / "0.png").write_text("no picture at all")
+
+
+def deep(folder):
+    save(folder / "cat" / "0.png", Image.fromarray(noise(0, 8, 8).astype(np.uint16) * 256))
+
+
+def huge(folder):
+    save(folder / "cat" / "0.png", Image.new("1", (20_000, 20_000)))
+
+
+def loose(folder):
+    save(folder / "loose.png", noise(0, 8, 8))
+
+
+def single(folder):
+    save(folder / "bird" / "only.png", noise(0, 8, 8))
+
+
+def half(folder):
+    save(folder / "test" / "cat" / "x.png", noise(0, 8, 8))
+
+
+def strange(folder):
+    (folder / "train").mkdir()
+    for name in ("cat", "dog"):
+        (folder / name).rename(folder / "train" / name)
+    save(folder / "test" / "horse" / "x.png", noise(0, 8, 8))
+
+
+@pytest.mark.parametrize(
+    ("harm", "sentence"),
+    [
+        (damaged, "0.png is damaged ("),
+        (text, "0.png is no picture that can be read: leave it out, or save it anew"),
+        (deep, "0.png has more than eight bits for a number (I;16): save it with eight, scaled"),
+        (huge, "0.png is a picture of absurd size: make it smaller, or leave it out"),
+        (loose, "loose.png lies in no folder of a class: put it into one, or into unlabeled"),
+        (single, "class bird has one picture, expected at least two, one of them for test"),
+        (half, "has a folder test but none train: arrange them as train/CLASS"),
+        (strange, "has the class horse, which"),
+    ],
+)
+def test_what_cannot_become_a_data_set_is_refused_in_one_sentence(harm, sentence, album, tmp_path):
+    harm(album)
+    assert sentence in refused("pack", album, "--size", 8, "--out", tmp_path / "my.npz")
+    assert not list(tmp_path.glob("*my.npz*"))
+
+
+def test_words_that_make_no_sense_are_refused_in_one_sentence(album, tmp_path):
+    (tmp_path / "there.npz").write_bytes(b"mine")
+    (tmp_path / "empty").mkdir()
+    out = tmp_path / "my.npz"
+    for words, sentence in (
+        ((), "pack needs a folder of pictures first"),
+        ((album, album), "pack takes one folder, got 2"),
+        ((tmp_path / "nowhere", "--out", out), "nowhere is no folder: name one that holds train/CLASS"),
+        ((tmp_path / "empty", "--out", out), "empty has 0 folders with pictures, expected one for each class"),
+        ((album, "--out", tmp_path / "there.npz"), "there.npz is there already: name another --out, or delete it"),
+        ((album, "--out", tmp_path / "my.zip"), "--out must end in .npz"),
+        ((album, "--out", out, "--test", "0"), "--test must be a share between 0 and 1, got 0.0"),
+        ((album, "--out", out, "--seed", "-1"), "--seed must be a whole number from 0 on, got -1"),
+        ((album, "--out", out, "--size", "1", "2", "3"), "--size takes one number or two, height and width, got 3"),
+        ((album, "--out", out, "--size", "0"), "--size must"),
+    ):
+        assert sentence in refused("pack", *words)
+    assert (tmp_path / "there.npz").read_bytes() == b"mine"
+    assert not out.exists()
+
+
+def test_a_model_trained_on_pictures_is_asked_about_others(album, tmp_path, capsys):
+    made = packed(album, tmp_path / "my.npz")
+    run = tmp_path / "run"
+    recipe = ["digits-pixel-srt", "--data.name", tmp_path / "my.npz", "--data.labeled", "None", "--batch", 8]
+    cli.main(["train", *map(str, recipe), "--steps", "3", "--data.crop", "0", "--out", str(run)])
+    (tmp_path / "my.npz").unlink()
+    capsys.readouterr()
+    cli.main(["predict", str(run), str(album / "unlabeled"), str(album / "cat" / "3.png"), "--json"])
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["picture"] for row in rows] == [
+        *(str(album / "unlabeled" / f"{number}.png") for number in range(5)),
+        str(album / "cat" / "3.png"),
+    ]
+    assert {row["answer"] for row in rows} <= set(made.classes)
+    assert all(0.5 <= row["probability"] <= 1 and row["under"] == {} for row in rows)
+    cli.main(["predict", str(run), str(album / "cat"), "--attacks", "pgd", "--budget.eps", "0.5"])
+    said = capsys.readouterr().out
+    assert "under pgd (Linf 0.5," in said
+    assert " of 10 answers stand" in said

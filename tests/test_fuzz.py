@@ -22,12 +22,14 @@ import pytest
 import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from unperturbed import recipe as recipes
 from unperturbed import report as reports
 from unperturbed import sweeps
 from unperturbed.cli import main
 from unperturbed.datasets import IDX_FILES, SOURCES, Dataset, load
+from unperturbed.pictures import looked_at, read_pictures
 from unperturbed.printing import printable
 from unperturbed.recipes import RECIPES
 from unperturbed.report import AttackResult, Report
@@ -323,6 +325,26 @@ def test_an_npz_file_is_read_or_refused(folder, members, twice, method, edits, j
     check_dataset(answer("npz", lambda: load(str(path)), str(path)))
 
 
+def saved(kind: str, **options) -> bytes:
+    """A picture as a file of that kind."""
+    stream = io.BytesIO()
+    Image.fromarray(np.arange(9 * 7 * 3, dtype=np.uint8).reshape(9, 7, 3)).save(stream, kind, **options)
+    return stream.getvalue()
+
+
+PICTURES = [saved(kind) for kind in ("png", "jpeg", "gif", "bmp", "tiff", "webp", "ppm")]
+PICTURES += [saved("tiff", compression="tiff_lzw"), saved("png", transparency=(0, 1, 2))]
+
+
+@fuzzed(400, which=st.integers(0, len(PICTURES) - 1), edits=EDITS, junk=st.none() | st.binary(max_size=200))
+def test_a_picture_is_read_or_refused(folder, which, edits, junk):
+    path = folder / "picture"
+    path.write_bytes(damaged(PICTURES[which], edits) if junk is None else junk)
+    answer("beginning of a picture", lambda: looked_at(path), str(path))
+    images = answer("picture", lambda: read_pictures([path], (3, 4, 4)), str(path))
+    assert images is None or (images.shape == (1, 3, 4, 4) and images.dtype == torch.uint8)
+
+
 A_FILE = npy(np.arange(3 * 12, dtype=np.uint8).reshape(3, 1, 3, 4))
 
 
@@ -467,8 +489,12 @@ OPENINGS = st.one_of(
     st.sampled_from(list(RECIPES)).map(lambda name: ["train", name]),
     st.sampled_from(["recipe.json", "a-run", "nowhere"]).map(lambda name: ["train", "--from", name]),
     st.sampled_from(["a-run", "nowhere", "recipe.json"]).map(lambda name: ["evaluate", name]),
+    st.sampled_from(["a-run", "nowhere", "recipe.json"]).map(lambda name: ["predict", name, "recipe.json"]),
+    st.sampled_from([".", "a-run", "nowhere", "recipe.json"]).map(lambda name: ["pack", name, "--out", "new.npz"]),
     st.sampled_from(["recipes", "defenses", "attacks", "parts", "plans"]).map(lambda kind: ["list", kind]),
-    st.sampled_from(["train", "evaluate", "list", "demo", "tarin", "--help", "--version"]).map(lambda word: [word]),
+    st.sampled_from(["train", "evaluate", "predict", "pack", "list", "demo", "tarin", "--help", "--version"]).map(
+        lambda word: [word]
+    ),
     JUNK.map(lambda word: [word]),
 )
 HARMLESS = {"train": ["--dry-run"], "demo": ["--no-such-option"]}

@@ -55,6 +55,7 @@ def refused_if_damaged(path: Path) -> Generator[None]:
     """Say in one sentence what is wrong with a picture."""
     try:
         with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             yield
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):

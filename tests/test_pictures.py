@@ -160,6 +160,8 @@ def test_a_palette_has_its_colors(tmp_path):
 def test_pictures_are_found_in_the_order_of_their_names(album):
     assert [path.name for path in pictures_in(album / "cat")] == [f"{number}.png" for number in range(10)]
     assert len(pictures_in(album)) == 25
+    (album / "cat" / "back").symlink_to(album)
+    assert len(pictures_in(album)) == 25
 
 
 def damaged(folder):
@@ -191,10 +193,19 @@ def half(folder):
     save(folder / "test" / "cat" / "x.png", noise(0, 8, 8))
 
 
-def strange(folder):
+def parted(folder):
     (folder / "train").mkdir()
     for name in ("cat", "dog"):
         (folder / name).rename(folder / "train" / name)
+
+
+def misnamed(folder):
+    parted(folder)
+    save(folder / "val" / "cat" / "x.png", noise(0, 8, 8))
+
+
+def strange(folder):
+    parted(folder)
     save(folder / "test" / "horse" / "x.png", noise(0, 8, 8))
 
 
@@ -209,6 +220,7 @@ def strange(folder):
         (single, "class bird has one picture, expected at least two, one of them for test"),
         (half, "has a folder test but none train: arrange them as train/CLASS"),
         (strange, "has the class horse, which"),
+        (misnamed, "val is none of train, test, unlabeled: rename it, or put it elsewhere"),
     ],
 )
 def test_what_cannot_become_a_data_set_is_refused_in_one_sentence(harm, sentence, album, tmp_path):

@@ -59,6 +59,11 @@ def found_in(folder: Path, share: float, seed: int) -> Found:
     labeled = folder / TRAIN if (folder / TRAIN).is_dir() else folder
     if labeled == folder and (folder / TEST).is_dir():
         raise ValueError(f"{printable(folder)} has a folder test but none train: arrange them as {LAYOUT}")
+    known = (TRAIN, TEST, UNLABELED)
+    if labeled != folder and (strange := [name for name in folders_in(folder) if name not in known]):
+        raise ValueError(
+            f"{printable(folder / strange[0])} is none of {', '.join(known)}: rename it, or put it elsewhere"
+        )
     if loose := [path for path in labeled.iterdir() if path.is_file() and is_picture(path)]:
         raise ValueError(f"{printable(loose[0])} lies in no folder of a class: put it into one, or into {UNLABELED}")
     by_class = pictures_by_class(labeled, {UNLABELED} if labeled == folder else set[str]())
@@ -89,9 +94,13 @@ def found_in(folder: Path, share: float, seed: int) -> Found:
 
 def pictures_by_class(folder: Path, apart: set[str]) -> dict[str, list[Path]]:
     """The pictures in each folder that lies in this one; folders without any are no class."""
-    places = sorted(place for place in folder.iterdir() if place.is_dir() and not place.name.startswith("."))
-    found = {place.name: pictures_in(place) for place in places if place.name not in apart}
+    found = {name: pictures_in(folder / name) for name in folders_in(folder) if name not in apart}
     return {name: paths for name, paths in found.items() if paths}
+
+
+def folders_in(folder: Path) -> list[str]:
+    """The names of the folders that lie in this one, but for hidden ones."""
+    return sorted(place.name for place in folder.iterdir() if place.is_dir() and not place.name.startswith("."))
 
 
 def drawn(by_class: Mapping[str, list[Path]], share: float, seed: int) -> dict[str, list[Path]]:

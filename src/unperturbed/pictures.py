@@ -40,9 +40,10 @@ def is_picture(path: Path) -> bool:
 
 
 def files_in(folder: Path) -> Iterator[Path]:
-    """All files in a folder and in folders within, but for hidden ones."""
+    """All files in a folder and in folders within, but for hidden ones; a link back up is not followed."""
+    around = (folder.resolve(), *folder.resolve().parents)
     for path in folder.iterdir():
-        if path.name.startswith("."):
+        if path.name.startswith(".") or (path.is_symlink() and path.resolve() in around):
             continue
         if path.is_dir():
             yield from files_in(path)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import metadata
 
 import pytest
 import torch
@@ -345,7 +346,7 @@ def test_a_report_says_what_it_was_made_with(images, labels):
     report = evaluate(Threshold(), images, labels, {"pgd": pgd(eps=0.2), "flip": flip}, seed=9, recipe={"steps": 3})
     assert report.seed == 9
     assert report.recipe == {"steps": 3}
-    assert report.provenance["torch"] == torch.__version__
+    assert report.provenance["torch"] == metadata.version("torch")
     assert report["pgd"].budget == "Linf 0.2, 20 steps of 0.025"
     assert re.sub(r" at 0x\w+", "", repr(pgd(eps=0.2))) == report["pgd"].settings
     assert "cross_entropy" in report["pgd"].settings

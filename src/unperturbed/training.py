@@ -274,6 +274,8 @@ def trained_teacher(
     digest = hashlib.sha256(recipes.dumps(stage_one).encode())
     for tensor in (dataset.train_images, dataset.train_labels):
         digest.update(tensor.numpy().tobytes())
+    if recipe.teacher.unlabeled:
+        digest.update(parts(dataset, stage_one.data).checksum().encode())
     out = teachers / digest.hexdigest()[:20]
     finished = RunDirectory(out)
     if finished.weights.is_file():

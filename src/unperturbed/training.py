@@ -16,7 +16,7 @@ from .averaging import Average
 from .data import Data
 from .datasets import Dataset, load
 from .engine import Engine, Precision, layout_kept
-from .guards import require_parts, require_use, require_use_by, with_checksum
+from .guards import require_parts, require_teachable, require_use, require_use_by, with_checksum
 from .images import Images, parts
 from .inputs import check_model
 from .objectives import SRT, Objective
@@ -189,6 +189,7 @@ def ready(
         dataset = load(recipe.data.name, folder)
         images = parts(dataset, recipe.data)
         require_use_by(recipe, len(images.unlabeled))
+        require_teachable(recipe, len(images.labeled))
         recipe = with_checksum(recipe, images.checksum())
         trainer = trainer_by(recipe, dataset, images, device)
         if trainer.processes.first:

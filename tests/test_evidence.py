@@ -125,6 +125,23 @@ def test_best_and_last_weights_both_have_a_row():
     assert "95.00" not in last
 
 
+def test_the_weights_that_a_run_which_its_guard_ended_did_not_keep_are_the_last():
+    recipe, table = named("cifar10-pixel-srt-fast"), experiments()["table-9"].tables[0]
+    assert recipe.validation.keep == "last"
+
+    def row(*ends):
+        runs = [
+            evidence(recipe.name, 80, recipe=recipe, seed=seed, steps=end, other=report(70, {}))
+            for seed, end in enumerate(ends)
+        ]
+        (line,) = (line for line in table_text(table, editions_of(runs)[0]).splitlines() if "weights" in line)
+        return line.split("|")[1].strip()
+
+    assert row(recipe.steps) == "fast SRT, best weights"
+    assert row(recipe.steps // 2) == "fast SRT, last weights"
+    assert row(recipe.steps // 2, recipe.steps) == "fast SRT, other weights"
+
+
 def test_editions_do_not_mix_networks_or_scales():
     wide, narrow = named("cifar10-pixel-srt"), replace(named("cifar10-pixel-srt"), model=ResNet18())
     runs = [

@@ -65,15 +65,16 @@ def table_text(table: Table, edition: Edition | None) -> str:
     rows: list[list[str]] = []
     for trial in table.rows:
         rows.append([trial.called, *(cell_text(table, trial, column, found) for column in table.columns)])
-        if any(each.name == trial.name and each.other is not None for each in found.evidence):
+        if apart := [each for each in found.evidence if each.name == trial.name and each.other is not None]:
             cells = [cell_text(table, trial, column, other, ours_alone=True) for column in table.columns]
-            rows.append([f"{trial.called}, {other_words(trial)} weights", *cells])
+            rows.append([f"{trial.called}, {other_words(apart)} weights", *cells])
     return aligned(heading, rows)
 
 
-def other_words(trial: Trial) -> str:
-    """What the weights are called that a run did not keep."""
-    return "last" if trial.recipe.validation.keep == "best" else "best"
+def other_words(runs: Sequence[Evidence]) -> str:
+    """What the weights are called that runs did not keep."""
+    kept = {each.kept for each in runs}
+    return "other" if len(kept) > 1 else "last" if kept == {"best"} else "best"
 
 
 def column_words(column: str, fraction: float) -> str:

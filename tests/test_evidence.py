@@ -175,6 +175,21 @@ def test_the_headline_says_where_autoattack_saw_fewer_images():
     assert "90.00" in ours
 
 
+def test_nothing_is_said_of_fewer_images_once_an_attack_saw_all():
+    slow = report(98, {"autoattack": 90}, images=500)
+    runs = [evidence("mnist-pixel-srt", pgd=96, autoattack=89, slow=slow)]
+    (ours,) = [line for line in headline(runs).splitlines() if "ours" in line]
+    assert "89.00" in ours and "500" not in ours
+    assert "500" not in experiment_text(experiments()["table-4"], runs)
+    pointwise = report(98, {"pointwise": 2}, images=500)
+    (ours,) = [
+        line
+        for line in headline([evidence("mnist-pixel-srt", autoattack=89, slow=pointwise)]).splitlines()
+        if "ours" in line
+    ]
+    assert "89.00" in ours and "500" not in ours
+
+
 def test_a_cell_says_on_how_many_images_an_attack_was_made_where_it_saw_fewer():
     slow = report(98, {"autoattack": 90}, images=500)
     runs = [evidence("mnist-pixel-srt", pgd=96, slow=slow), evidence("mnist-pixel-at", pgd=95, autoattack=88)]

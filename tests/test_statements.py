@@ -181,6 +181,19 @@ def test_models_on_other_images_are_not_compared():
     assert found.difference(Cell("a"), Cell("b")) is None
 
 
+def test_seeds_that_were_attacked_on_fewer_images_count_with_the_others():
+    slow = {name: report(90, {"autoattack": share}, images=500) for name, share in (("a", 60), ("b", 50))}
+    runs = [
+        evidence("a", autoattack=60),
+        evidence("b", autoattack=40),
+        evidence("a", seed=1, slow=slow["a"]),
+        evidence("b", seed=1, slow=slow["b"]),
+    ]
+    difference = Measured(runs).difference(Cell("a", "autoattack"), Cell("b", "autoattack"))
+    assert difference.points == pytest.approx((20 + 10) / 2)
+    assert difference.error == pytest.approx(5), "that of seeds, which is the larger one"
+
+
 def test_the_error_over_images_is_that_of_pairs():
     found = Measured((evidence("a", 60), evidence("b", 50)))
     difference = found.difference(Cell("a"), Cell("b"))

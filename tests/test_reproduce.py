@@ -435,6 +435,21 @@ def test_attacks_that_take_long_may_be_made_on_fewer_images_and_on_all_later(tmp
     assert "autoattack" in {result.name for result in reports.read(path / "report.json").attacks}
 
 
+def test_what_attacks_found_on_other_images_or_another_device_is_set_aside(tmp_path, monkeypatch):
+    words = ("table-4", *SMOKE, "--only", "mnist-pixel-at-*", "--out", tmp_path)
+    path = tmp_path / "mnist-pixel-at-seed-0"
+    reproduce(*words, "--slow-images", "3", "--without", "jsma")
+    whole, slow = ((path / name).read_bytes() for name in ("report.json", "report-slow.json"))
+    reproduce(*words, "--slow-images", "5", "--without", "jsma,pointwise")
+    (aside,) = path.glob("report-slow-*.json")
+    assert aside.read_bytes() == slow
+    assert not list(path.glob("report-????????.json"))
+    monkeypatch.setattr("unperturbed.evaluation.BATCH", 3)  # A GPU attacks other numbers of images at once.
+    reproduce(*words, "--slow-images", "5", "--without", "pointwise")
+    (aside,) = path.glob("report-????????.json")
+    assert aside.read_bytes() == whole
+
+
 class Interrupting:
     """A watcher that ends an attack after so many batches."""
 

@@ -13,7 +13,7 @@ from .. import report as reports
 from .. import sweeps
 from ..datasets import Dataset, load
 from ..evaluation import evaluate, settings_of
-from ..files import write_whole
+from ..files import set_aside, write_whole
 from ..guards import DivergedError
 from ..progress import Bars, Lines, Titled
 from ..recipe import Recipe, plain
@@ -112,8 +112,6 @@ class Reproduction:
 
     def train_or_note(self, runs: Sequence[PlannedRun]) -> None:
         """Train these runs; one that diverges is noted, so that it does not keep the others from being trained."""
-        if not runs:
-            return
         try:
             self.train(runs)
         except DivergedError as error:
@@ -244,9 +242,11 @@ class Reproduction:
         attacks: Mapping[str, Any],
         watcher: "Stopping",
     ) -> Report:
-        """Attack a model and keep the report there, also of an attack that is interrupted."""
+        """Attack a model and keep the report there, and one set aside that holds what the new one does not."""
 
         def save(report: Report) -> None:
+            if path.exists() and report.lacks(reports.read(path)):
+                set_aside(path)
             write_whole(path, report.dumps().encode())
 
         def save_or_stop(report: Report) -> None:

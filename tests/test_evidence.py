@@ -28,6 +28,14 @@ def test_the_page_of_results_is_what_the_committed_evidence_says():
     ), "write it again: unperturbed reproduce --write docs/results.md"
 
 
+def test_committed_evidence_is_of_the_recipes_as_they_are():
+    every, networks = list(experiments().values()), ("own", "resnet-18")
+    for each in files.read_all(ROOT / "results" / "reproduce"):
+        runs = [run for network in networks for run in planned(every, each.scale, network, (each.seed,))]
+        wanted = {f"{run.name}.json": run.recipe for run in runs}
+        assert each.recipe == wanted[each.file_name], f"run {each.file_name} again, or leave it out"
+
+
 def test_committed_evidence_is_small():
     sizes = [path.stat().st_size for path in (ROOT / "results" / "reproduce").glob("*/*.json")]
     assert sum(sizes) < 15e6

@@ -380,6 +380,17 @@ def test_a_directory_of_another_scale_or_version_is_refused(tmp_path, capsys):
     assert "is not of this version of unperturbed" in refused(*words, capsys=capsys)
 
 
+def test_a_finished_run_by_another_recipe_of_the_same_name_is_refused(tmp_path, capsys):
+    words = ("table-6", *SMOKE, "--only", "*-rt-lambda-0.2-*", "--out", tmp_path / "runs")
+    reproduce(*words)
+    recipe = tmp_path / "runs" / "mnist-pixel-rt-lambda-0.2-seed-0" / "recipe.json"
+    recipe.write_text(recipe.read_text().replace('"batch": 32', '"batch": 16'))
+    for more in ((), ("--plan",), ("--collect", tmp_path / "results")):
+        sentence = refused(*words, *more, capsys=capsys)
+        assert "seed-0 holds a run of another recipe (batch is 16 there and 32 here): name another --out" in sentence
+    assert not (tmp_path / "results").exists()
+
+
 def test_the_page_is_written_by_the_command_and_refuses_results_of_another_version(tmp_path, capsys):
     target = tmp_path / "page.md"
     words = ("--write", target, "--results", tmp_path)

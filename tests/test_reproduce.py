@@ -265,6 +265,10 @@ def test_a_run_that_diverges_is_noted_and_the_others_are_made(tmp_path, monkeypa
     assert "not finite from step 2 on; it is left as it is" in capsys.readouterr().err
     words = ("table-6", *SMOKE, "--only", "*-lambda-0.2-*", "--out", tmp_path)
     assert "diverged" in reproduce(*words, "--plan", capsys=capsys)
+    reproduce(*words)
+    told = capsys.readouterr().err
+    assert "not finite from step 2 on; it is left as it is: delete" in told, "a later command says why a row is empty"
+    assert runs[1].name not in told
 
 
 def test_the_plan_tells_runs_minutes_their_basis_and_what_is_there(tmp_path, capsys):

@@ -99,7 +99,11 @@ class Reproduction:
                 self.train_or_note(missing)
                 started = True
             for run in group:
-                if (self.out / run.name / "model.safetensors").is_file() and not self.complete(run):
+                path, state = self.out / run.name, state_of(run, self.out)
+                if state == "diverged":
+                    sentence = f"{read_notes(path)['failed']}; it is left as it is: delete {path} to start it anew"
+                    Titled(self.watcher, run.name).warned(sentence)
+                elif state == "trained" and not self.complete(run):
                     self.stop_if_asked("between two runs", ATTACK_START_UP if started else 0.0)
                     self.attack(run)
                     started = True
@@ -115,13 +119,10 @@ class Reproduction:
         try:
             self.train(runs)
         except DivergedError as error:
-            if len(runs) > 1:
-                for run in runs:
-                    self.train_or_note([run])
-                return
-            path = self.out / runs[0].name
-            note(path, failed=str(error))
-            Titled(self.watcher, path.name).warned(f"{error}; it is left as it is: delete {path} to start it anew")
+            if len(runs) == 1:
+                note(self.out / runs[0].name, failed=str(error))
+            for run in runs if len(runs) > 1 else ():
+                self.train_or_note([run])
 
     def train(self, runs: Sequence[PlannedRun]) -> None:
         """Train these runs side by side."""

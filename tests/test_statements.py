@@ -146,6 +146,10 @@ def test_times_are_compared_only_where_runs_had_one_device_for_themselves():
     assert verdict(statement, evidence("quick", seconds=99.0, together=4), slow) == "undecided"
     assert verdict(statement, evidence("quick", seconds=99.0, device="cuda"), slow) == "undecided"
     assert verdict(statement, slow) == "undecided"
+    moved = [
+        evidence(name, seconds=seconds, trained_on="cpu, cuda") for name, seconds in (("quick", 9), ("slow", 999))
+    ]
+    assert verdict(statement, *moved) == "undecided", "how much of each on which device is not known"
 
 
 def test_the_reading_that_is_nearer_to_print_is_named():

@@ -61,7 +61,7 @@ class Measured:
     def minutes(self, trial: str, /) -> tuple[float, str] | None:
         """The mean over seeds, of runs that had a device for themselves, and that device."""
         alone = [each for each in self.evidence if each.name == trial and each.together == 1]
-        devices = {each.device for each in alone}
+        devices = {device for each in alone for device in each.device.split(", ")}
         if len(devices) != 1:
             return None
         return sum(each.seconds for each in alone) / len(alone) / 60, devices.pop()

@@ -542,6 +542,8 @@ def test_nothing_is_kept_of_an_attack_that_another_may_share_its_words_with(tmp_
         '{"attacks": [3, {"key": 3}]}',
         '{"attacks": [{"key": ["a"], "parts": {"0": {}}}]}',
         '{"attacks": [{"key": ["a"], "parts": []}]}',
+        '{"attacks": [{"key": ["a"], "parts": {"0": {"predicted": "AAAA"}}}]}',
+        '{"attacks": [{"key": ["a"], "parts": {"0": {"predicted": "eJwDAAAAAAE=", "rejected": Infinity}}}]}',
         "[" * 100_000,
     ],
 )

@@ -32,19 +32,21 @@ def report(clean, attacks, images=IMAGES, device="cpu"):
 
 def evidence(name, clean=90.0, *, seed=0, seconds=60.0, together=1, device="cpu", recipe=None, **changes):
     """A finished run; attacks by name with `_` for `-`, so that pgd=50 is 50 % under PGD."""
-    known = {"scale", "network", "other", "slow", "sweep", "surfaces", "selected", "images", "trained_on"}
+    known = {"scale", "network", "other", "slow", "sweep", "surfaces", "selected", "images", "trained_on", "steps"}
     fields = {key: changes.pop(key) for key in list(changes) if key in known}
     images = fields.pop("images", IMAGES)
+    steps = fields.pop("steps", None)
+    recipe = recipe or named("mnist-pixel-srt")
     attacks = {key.replace("plus", "+"): value for key, value in changes.items()}
     return Evidence(
         **{"scale": "paper", "network": "own", "surfaces": {}, "selected": {}} | fields,
         name=name,
         seed=seed,
-        recipe=recipe or named("mnist-pixel-srt"),
+        recipe=recipe,
         report=report(clean, attacks, images, device),
         seconds=seconds,
         together=together,
-        log={"step": [1, 2], "standard": [1.0, 0.5]},
+        log={"step": [1, steps or recipe.steps], "standard": [1.0, 0.5]},
     )
 
 

@@ -12,10 +12,11 @@ from unperturbed.data import Data
 from unperturbed.datasets import load
 from unperturbed.engine import Engine
 from unperturbed.images import parts
+from unperturbed.inputs import as_float
 from unperturbed.neighborhoods import Linf
 from unperturbed.objectives import AT, SRT, Batch, Mixture, Standard, Terms
 from unperturbed.solvers import FGSM, PGD
-from unperturbed.trainer import Trainer
+from unperturbed.trainer import PROBE, Trainer
 
 CPU = torch.device("cpu")
 IMAGES = parts(load("digits"), Data(labeled=100, unlabeled=100))
@@ -102,6 +103,16 @@ def test_a_run_with_an_average_ends_with_the_average_and_resumes_exactly(batchno
     resumed.run()
     for ours, theirs in zip(resumed.f.state_dict().values(), whole.f.state_dict().values(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_statistics_are_estimated_in_parts_of_one_size_where_one_image_would_be_left_over():
+    images = parts(load("digits"), Data(labeled=100, unlabeled=PROBE + 1 - 100))
+    run = trainer(images=images, steps=1, averaging=Average(decay=0.95, batchnorm="estimated"))
+    run.run()
+    every = as_float(torch.cat([images.labeled, images.unlabeled]))
+    torch.testing.assert_close(
+        run.f[2].running_mean, run.f[1](every.flatten(1)).mean(0).detach(), atol=1e-3, rtol=1e-2
+    )
 
 
 def test_the_labeler_is_f_unless_another_is_named():

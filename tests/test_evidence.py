@@ -28,6 +28,14 @@ def test_the_page_of_results_is_what_the_committed_evidence_says():
     ), "write it again: unperturbed reproduce --write docs/results.md"
 
 
+def test_committed_evidence_is_of_the_recipes_as_they_are():
+    every, networks = list(experiments().values()), ("own", "resnet-18")
+    for each in files.read_all(ROOT / "results" / "reproduce"):
+        runs = [run for network in networks for run in planned(every, each.scale, network, (each.seed,))]
+        wanted = {f"{run.name}.json": run.recipe for run in runs}
+        assert each.recipe == wanted[each.file_name], f"run {each.file_name} again, or leave it out"
+
+
 def test_committed_evidence_is_small():
     sizes = [path.stat().st_size for path in (ROOT / "results" / "reproduce").glob("*/*.json")]
     assert sum(sizes) < 15e6
@@ -125,6 +133,23 @@ def test_best_and_last_weights_both_have_a_row():
     assert "95.00" not in last
 
 
+def test_the_weights_that_a_run_which_its_guard_ended_did_not_keep_are_the_last():
+    recipe, table = named("cifar10-pixel-srt-fast"), experiments()["table-9"].tables[0]
+    assert recipe.validation.keep == "last"
+
+    def row(*ends):
+        runs = [
+            evidence(recipe.name, 80, recipe=recipe, seed=seed, steps=end, other=report(70, {}))
+            for seed, end in enumerate(ends)
+        ]
+        (line,) = (line for line in table_text(table, editions_of(runs)[0]).splitlines() if "weights" in line)
+        return line.split("|")[1].strip()
+
+    assert row(recipe.steps) == "fast SRT, best weights"
+    assert row(recipe.steps // 2) == "fast SRT, last weights"
+    assert row(recipe.steps // 2, recipe.steps) == "fast SRT, other weights"
+
+
 def test_editions_do_not_mix_networks_or_scales():
     wide, narrow = named("cifar10-pixel-srt"), replace(named("cifar10-pixel-srt"), model=ResNet18())
     runs = [
@@ -156,6 +181,21 @@ def test_the_headline_says_where_autoattack_saw_fewer_images():
     (ours,) = [line for line in lines if "ours" in line]
     assert "ours, paper schedule, AutoAttack on 500 images" in ours
     assert "90.00" in ours
+
+
+def test_nothing_is_said_of_fewer_images_once_an_attack_saw_all():
+    slow = report(98, {"autoattack": 90}, images=500)
+    runs = [evidence("mnist-pixel-srt", pgd=96, autoattack=89, slow=slow)]
+    (ours,) = [line for line in headline(runs).splitlines() if "ours" in line]
+    assert "89.00" in ours and "500" not in ours
+    assert "500" not in experiment_text(experiments()["table-4"], runs)
+    pointwise = report(98, {"pointwise": 2}, images=500)
+    (ours,) = [
+        line
+        for line in headline([evidence("mnist-pixel-srt", autoattack=89, slow=pointwise)]).splitlines()
+        if "ours" in line
+    ]
+    assert "89.00" in ours and "500" not in ours
 
 
 def test_a_cell_says_on_how_many_images_an_attack_was_made_where_it_saw_fewer():

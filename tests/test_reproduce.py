@@ -265,6 +265,10 @@ def test_a_run_that_diverges_is_noted_and_the_others_are_made(tmp_path, monkeypa
     assert "not finite from step 2 on; it is left as it is" in capsys.readouterr().err
     words = ("table-6", *SMOKE, "--only", "*-lambda-0.2-*", "--out", tmp_path)
     assert "diverged" in reproduce(*words, "--plan", capsys=capsys)
+    reproduce(*words)
+    told = capsys.readouterr().err
+    assert "not finite from step 2 on; it is left as it is: delete" in told, "a later command says why a row is empty"
+    assert runs[1].name not in told
 
 
 def test_the_plan_tells_runs_minutes_their_basis_and_what_is_there(tmp_path, capsys):
@@ -380,6 +384,17 @@ def test_a_directory_of_another_scale_or_version_is_refused(tmp_path, capsys):
     assert "is not of this version of unperturbed" in refused(*words, capsys=capsys)
 
 
+def test_a_finished_run_by_another_recipe_of_the_same_name_is_refused(tmp_path, capsys):
+    words = ("table-6", *SMOKE, "--only", "*-rt-lambda-0.2-*", "--out", tmp_path / "runs")
+    reproduce(*words)
+    recipe = tmp_path / "runs" / "mnist-pixel-rt-lambda-0.2-seed-0" / "recipe.json"
+    recipe.write_text(recipe.read_text().replace('"batch": 32', '"batch": 16'))
+    for more in ((), ("--plan",), ("--collect", tmp_path / "results")):
+        sentence = refused(*words, *more, capsys=capsys)
+        assert "seed-0 holds a run of another recipe (batch is 16 there and 32 here): name another --out" in sentence
+    assert not (tmp_path / "results").exists()
+
+
 def test_the_page_is_written_by_the_command_and_refuses_results_of_another_version(tmp_path, capsys):
     target = tmp_path / "page.md"
     words = ("--write", target, "--results", tmp_path)
@@ -433,6 +448,21 @@ def test_attacks_that_take_long_may_be_made_on_fewer_images_and_on_all_later(tmp
     assert len(kept.slow.labels) == 3
     reproduce(*words)
     assert "autoattack" in {result.name for result in reports.read(path / "report.json").attacks}
+
+
+def test_what_attacks_found_on_other_images_or_another_device_is_set_aside(tmp_path, monkeypatch):
+    words = ("table-4", *SMOKE, "--only", "mnist-pixel-at-*", "--out", tmp_path)
+    path = tmp_path / "mnist-pixel-at-seed-0"
+    reproduce(*words, "--slow-images", "3", "--without", "jsma")
+    whole, slow = ((path / name).read_bytes() for name in ("report.json", "report-slow.json"))
+    reproduce(*words, "--slow-images", "5", "--without", "jsma,pointwise")
+    (aside,) = path.glob("report-slow-*.json")
+    assert aside.read_bytes() == slow
+    assert not list(path.glob("report-????????.json"))
+    monkeypatch.setattr("unperturbed.evaluation.BATCH", 3)  # A GPU attacks other numbers of images at once.
+    reproduce(*words, "--slow-images", "5", "--without", "pointwise")
+    (aside,) = path.glob("report-????????.json")
+    assert aside.read_bytes() == whole
 
 
 class Interrupting:
@@ -512,6 +542,8 @@ def test_nothing_is_kept_of_an_attack_that_another_may_share_its_words_with(tmp_
         '{"attacks": [3, {"key": 3}]}',
         '{"attacks": [{"key": ["a"], "parts": {"0": {}}}]}',
         '{"attacks": [{"key": ["a"], "parts": []}]}',
+        '{"attacks": [{"key": ["a"], "parts": {"0": {"predicted": "AAAA"}}}]}',
+        '{"attacks": [{"key": ["a"], "parts": {"0": {"predicted": "eJwDAAAAAAE=", "rejected": Infinity}}}]}',
         "[" * 100_000,
     ],
 )

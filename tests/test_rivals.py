@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -287,6 +288,18 @@ def test_a_teacher_may_learn_from_unlabeled_images_by_an_objective_of_its_own(tm
     assert (by.objective, by.steps, by.ramp, by.data.unlabeled) == (warps, 4, Ramp(over=0.5), 60)
     alone = of_teacher(replace(recipe, teacher=Teacher(objective=warps, steps=4)))
     assert alone.data.unlabeled == 0
+
+
+def test_a_teacher_that_learned_from_other_unlabeled_images_is_not_taken(tmp_path):
+    for number, name in enumerate(("one", "two")):
+        np.save(tmp_path / "more.npy", np.full((9, 1, 8, 8), number, dtype=np.uint8))
+        recipe = replace(
+            TAUGHT,
+            data=replace(TAUGHT.data, unlabeled_files=(str(tmp_path / "more.npy"),)),
+            teacher=Teacher(objective=SRT(solver=FGSM()), unlabeled=True, steps=1),
+        )
+        training.train_together({tmp_path / name: recipe}, device="cpu", teachers=tmp_path / "teachers")
+    assert len(list((tmp_path / "teachers").iterdir())) == 2
 
 
 @pytest.mark.parametrize(

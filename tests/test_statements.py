@@ -146,6 +146,10 @@ def test_times_are_compared_only_where_runs_had_one_device_for_themselves():
     assert verdict(statement, evidence("quick", seconds=99.0, together=4), slow) == "undecided"
     assert verdict(statement, evidence("quick", seconds=99.0, device="cuda"), slow) == "undecided"
     assert verdict(statement, slow) == "undecided"
+    moved = [
+        evidence(name, seconds=seconds, trained_on="cpu, cuda") for name, seconds in (("quick", 9), ("slow", 999))
+    ]
+    assert verdict(statement, *moved) == "undecided", "how much of each on which device is not known"
 
 
 def test_the_reading_that_is_nearer_to_print_is_named():
@@ -179,6 +183,19 @@ def test_only_seeds_that_both_have_are_compared():
 def test_models_on_other_images_are_not_compared():
     found = Measured((evidence("a", 60), evidence("b", 50, images=500)))
     assert found.difference(Cell("a"), Cell("b")) is None
+
+
+def test_seeds_that_were_attacked_on_fewer_images_count_with_the_others():
+    slow = {name: report(90, {"autoattack": share}, images=500) for name, share in (("a", 60), ("b", 50))}
+    runs = [
+        evidence("a", autoattack=60),
+        evidence("b", autoattack=40),
+        evidence("a", seed=1, slow=slow["a"]),
+        evidence("b", seed=1, slow=slow["b"]),
+    ]
+    difference = Measured(runs).difference(Cell("a", "autoattack"), Cell("b", "autoattack"))
+    assert difference.points == pytest.approx((20 + 10) / 2)
+    assert difference.error == pytest.approx(5), "that of seeds, which is the larger one"
 
 
 def test_the_error_over_images_is_that_of_pairs():

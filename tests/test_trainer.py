@@ -405,6 +405,24 @@ def test_batches_hold_floats_in_the_unit_interval_and_labels_that_belong_to_thei
             assert labels_of[image.tobytes()] == int(label)
 
 
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"batch": 20}, "1 of a batch of 20 are labeled: raise the batch, or set --least-labeled 2"),
+        (
+            {"batch": 60, "microbatch": 20},
+            "3 of a batch of 60 are labeled, in 3 parts: raise --microbatch, or set --least-labeled 6",
+        ),
+    ],
+)
+def test_a_single_labeled_image_that_batchnorm_refuses_is_told_in_a_sentence(changes, words):
+    few = {"images": digits(labeled=10, unlabeled=190), "objective": SRT(solver=FGSM(around=Linf(eps=0.1)))}
+    with pytest.raises(ValueError, match="a pass has a single image") as refused:
+        trainer(**few | changes).run()
+    assert words in str(refused.value)
+    trainer(**few | changes, least_labeled=2 if "microbatch" not in changes else 6).run()
+
+
 # Numbers that are none
 
 

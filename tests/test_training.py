@@ -383,6 +383,15 @@ def test_unlabeled_images_that_nobody_looks_at_are_refused_before_anything_is_wr
     assert not list(tmp_path.iterdir())
 
 
+def test_a_teacher_with_fewer_labels_than_its_batch_is_refused_before_anything_is_written(tmp_path):
+    recipe = replace(TAUGHT, data=replace(TAUGHT.data, labeled=50, validation=10), teacher=Teacher(steps=2))
+    with pytest.raises(ValueError, match="the teacher sees the 40 labeled images alone, fewer than the batch of 60"):
+        training.train_together({tmp_path / "run": recipe}, device="cpu", teachers=tmp_path / "teachers")
+    assert not list(tmp_path.iterdir())
+    seeing_all = replace(recipe, teacher=Teacher(steps=2, unlabeled=True, objective=SRT(solver=ASCENT)))
+    training.train_together({tmp_path / "run": seeing_all}, device="cpu", teachers=tmp_path / "teachers")
+
+
 def test_files_of_unlabeled_images_that_nobody_looks_at_are_refused_too(tmp_path, monkeypatch):
     np.save(tmp_path / "more.npy", np.zeros((7, 1, 8, 8), dtype=np.uint8))
     monkeypatch.chdir(tmp_path)

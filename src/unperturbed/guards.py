@@ -107,6 +107,15 @@ def require_use_by(recipe: Recipe, unlabeled: int) -> None:
         require_use(recipe.teacher.objective, unlabeled, "leave --teacher.unlabeled out")
 
 
+def require_teachable(recipe: Recipe, labeled: int) -> None:
+    """Refuse fewer labeled images than the batch of a teacher that sees no others."""
+    if recipe.labeler == "teacher" and not recipe.teacher.unlabeled and recipe.batch > labeled:
+        raise ValueError(
+            f"the teacher sees the {labeled} labeled images alone, fewer than the batch of {recipe.batch}: lower "
+            "--batch, label more images, or set --teacher.unlabeled and an objective of it that uses the others"
+        )
+
+
 def with_checksum(recipe: Recipe, found: str) -> Recipe:
     """The recipe with the checksum of the images it is followed on; one that was made for others is refused."""
     wanted = recipe.data.sha256

@@ -139,7 +139,20 @@ class Step:
                 if not out_of_memory(error):
                     raise
                 self.recorded.forget()
+            except ValueError as error:
+                if "more than 1 value per channel" not in str(error):
+                    raise
+                raise ValueError(self.too_few()) from error
         raise MemoryError(self.too_large())
+
+    def too_few(self) -> str:
+        """What to do about a pass of a single image through a BatchNorm that sees but one pixel of it."""
+        parts = part_count(self.batches, self.microbatch, self.processes)
+        cut_up, larger = (f", in {parts} parts", "--microbatch") if parts > 1 else ("", "the batch")
+        return (
+            f"a pass has a single image, of which BatchNorm can make no statistics: {self.counts[0]} of a batch of "
+            f"{self.batches.batch} are labeled{cut_up}: raise {larger}, or set --least-labeled {2 * parts}"
+        )
 
     def too_large(self) -> str:
         """What to do about a batch that does not fit into memory, with the largest of its halves that does."""

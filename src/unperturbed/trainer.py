@@ -237,7 +237,7 @@ class Trainer:
         self.f.load_state_dict(self.selection.kept or self.result.state_dict())
         if self.averaging.decay and self.averaging.batchnorm == "estimated":
             sample = self.images.some(16 * PROBE, generator(torch.device("cpu"), self.seed, "batchnorm"))
-            estimate_batchnorm(self.f, [as_float(part) for part in sample.split(PROBE)])
+            estimate_batchnorm(self.f, [as_float(part) for part in sample.tensor_split(-(-len(sample) // PROBE))])
         self.f.eval()
         self.outer.recorded.forget()
         self.outer.sgd.zero_grad(set_to_none=True)

@@ -16,7 +16,7 @@ from .averaging import Average
 from .data import Data
 from .datasets import Dataset, Use, load
 from .engine import Engine, Precision, layout_kept
-from .guards import require_parts, require_use, require_use_by, with_checksum
+from .guards import require_parts, require_teachable, require_use, require_use_by, with_checksum
 from .images import Images, parts
 from .inputs import check_model
 from .objectives import SRT, Objective
@@ -166,9 +166,7 @@ def train_together(
     return [trainer.f for _, trainer in prepared]
 
 
-def running(
-    run: RunDirectory, trainer: Trainer, use: Use, watcher: Watcher | None, checkpoint_seconds: float
-) -> Iterator[int]:
+def running(run: RunDirectory, trainer: Trainer, use: Use, watcher: Watcher | None, seconds: float) -> Iterator[int]:
     """The steps of a run, which leaves its log, its checkpoints and at last its weights in its directory."""
     if not trainer.processes.first:
         yield from trainer.steps_to_take()
@@ -178,7 +176,7 @@ def running(
             watcher=watcher,
             write_log=run.write_log,
             write_checkpoint=lambda: run.write_checkpoint(trainer.state()),
-            checkpoint_seconds=checkpoint_seconds,
+            checkpoint_seconds=seconds,
         )
     run.write_weights(trainer.f.state_dict(), use)
 
@@ -191,6 +189,7 @@ def ready(
         dataset = load(recipe.data.name, folder)
         images = parts(dataset, recipe.data)
         require_use_by(recipe, len(images.unlabeled))
+        require_teachable(recipe, len(images.labeled))
         recipe = with_checksum(recipe, images.checksum())
         trainer = trainer_by(recipe, dataset, images, device)
         if trainer.processes.first:
@@ -276,6 +275,8 @@ def trained_teacher(
     digest = hashlib.sha256(recipes.dumps(stage_one).encode())
     for tensor in (dataset.train_images, dataset.train_labels):
         digest.update(tensor.numpy().tobytes())
+    if recipe.teacher.unlabeled:
+        digest.update(parts(dataset, stage_one.data).checksum().encode())
     out = teachers / digest.hexdigest()[:20]
     finished = RunDirectory(out)
     if finished.weights.is_file():

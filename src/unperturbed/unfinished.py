@@ -1,6 +1,7 @@
 """Attacks that take long, interrupted between two batches: what they have found is kept for later."""
 
 import json
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,7 @@ class Unfinished:
                 )
                 for start, part in parts.items()
             }
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, zlib.error):
             return {}
 
     def write(self, key: Sequence[str], parts: dict[int, Part]) -> None:

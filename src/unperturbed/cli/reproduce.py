@@ -11,7 +11,7 @@ from ..experiments.account import experiment_text
 from ..experiments.catalog import EVERY, chosen, experiments
 from ..experiments.definition import Experiment
 from ..experiments.layout import aligned
-from ..experiments.planning import BASIS, PlannedRun, expected, planned, shared, state_of
+from ..experiments.planning import BASIS, PlannedRun, expected, planned, require_recipes, shared, state_of
 from ..experiments.reproduction import Reproduction, check_scale, mark_scale
 from ..experiments.results import FOLDER, collect, found_in, present, write_page
 from ..experiments.scales import SCALES, Scale, usual_network
@@ -115,7 +115,9 @@ def ordered(
         raise ValueError(f"--seeds must be whole numbers from 0 on, got {min(seeds)}")
     every = planned(made, command.scale, network, seeds)
     runs = planned(made, command.scale, network, seeds, command.only, timing=command.beside == 0)
-    return made, shared(runs, command.share), every, directory_of(command)
+    out = directory_of(command)
+    require_recipes(every, out)
+    return made, shared(runs, command.share), every, out
 
 
 def directory_of(command: Reproduce) -> Path:
@@ -131,6 +133,7 @@ def collected(command: Reproduce, made: list[Experiment], folder: Path) -> str:
     begun = present(made, command.scale, out, command.only)
     if not begun:
         raise ValueError(f"{out} holds no run of these: name the directory of the runs by --out, or others by --only")
+    require_recipes(begun, out)
     written = collect(begun, out, folder)
     size = sum(path.stat().st_size for path in written) / 1e6
     return f"{folder}: {len(written)} of {counted(len(begun), 'run')} begun, {size:.1f} MB"

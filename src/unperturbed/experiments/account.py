@@ -10,7 +10,7 @@ from .definition import CLEAN, SURFACES, Cell, Experiment, Found, Table, Trial
 from .evidence import Evidence
 from .layout import aligned
 from .measured import Measured, concerned, of_edition
-from .scales import NETWORKS, SCALES, Network, Scale
+from .scales import NETWORKS, SCALES, SLOW_ATTACKS, Network, Scale
 from .statements import NOT_MEASURED
 
 NOTHING = "–"
@@ -65,15 +65,16 @@ def table_text(table: Table, edition: Edition | None) -> str:
     rows: list[list[str]] = []
     for trial in table.rows:
         rows.append([trial.called, *(cell_text(table, trial, column, found) for column in table.columns)])
-        if any(each.name == trial.name and each.other is not None for each in found.evidence):
+        if apart := [each for each in found.evidence if each.name == trial.name and each.other is not None]:
             cells = [cell_text(table, trial, column, other, ours_alone=True) for column in table.columns]
-            rows.append([f"{trial.called}, {other_words(trial)} weights", *cells])
+            rows.append([f"{trial.called}, {other_words(apart)} weights", *cells])
     return aligned(heading, rows)
 
 
-def other_words(trial: Trial) -> str:
-    """What the weights are called that a run did not keep."""
-    return "last" if trial.recipe.validation.keep == "best" else "best"
+def other_words(runs: Sequence[Evidence]) -> str:
+    """What the weights are called that runs did not keep."""
+    kept = {each.kept for each in runs}
+    return "other" if len(kept) > 1 else "last" if kept == {"best"} else "best"
 
 
 def column_words(column: str, fraction: float) -> str:
@@ -94,7 +95,7 @@ def cell_text(
         theirs = printed(table.place, trial.name).get("minutes")
     else:
         figure = found.figure(Cell(trial.name, name, fraction))
-        few = fewer_images([each for each in found.evidence if each.name == trial.name and each.is_slow(name)])
+        few = fewer_images([each for each in found.evidence if each.name == trial.name], (name,))
         ours = NOTHING if figure is None else f"{figure} ({few})" if few and not ours_alone else str(figure)
         theirs = printed(table.place, trial.name).get(name) if fraction == 1 else None
     if not table.place or ours_alone:
@@ -138,9 +139,10 @@ def spent(experiment: Experiment, edition: Edition) -> str:
     )
 
 
-def fewer_images(runs: Sequence[Evidence]) -> str:
-    """On how many images the longest attacks were made where that was not all; empty where it was."""
-    return ", ".join(sorted({f"{len(each.slow.labels):,}" for each in runs if each.slow is not None}))
+def fewer_images(runs: Sequence[Evidence], attacks: Sequence[str] = SLOW_ATTACKS) -> str:
+    """On how many images one of these attacks was made where that was not all; empty where it was."""
+    slow = [each.slow for each in runs if any(map(each.is_slow, attacks))]
+    return ", ".join(sorted({f"{len(few.labels):,}" for few in slow if few is not None}))
 
 
 def attacks_made(evidence: Evidence) -> Iterator[AttackResult]:
@@ -197,7 +199,7 @@ def headline(evidence: Sequence[Evidence]) -> str:
             figures = {column: found.figure(Cell(trial, column)) for column in wanted}
             cells = [("" if column not in wanted else str(figures[column] or NOTHING)) for column in columns]
             network = "" if edition.network == "own" else ", ResNet-18"
-            few = fewer_images(runs)
+            few = fewer_images(runs, ("autoattack",))
             slow = f", AutoAttack on {few} images" if few and "autoattack" in wanted else ""
             rows.append([words, f"ours, {edition.scale} schedule{network}{slow}", *cells])
     return aligned(("accuracy in %", "whose", *(column_words(column, 1.0) for column in columns)), rows)

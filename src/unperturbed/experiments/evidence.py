@@ -73,6 +73,12 @@ class Evidence:
         """Its name among the results."""
         return f"{directory_name(self.name, self.network, self.seed)}.json"
 
+    @property
+    def kept(self) -> str:
+        """Which weights it kept, the best or the last: the best too where the guard ended it before its last step."""
+        ended_early = bool(self.log) and self.log["step"][-1] < self.recipe.steps
+        return "best" if ended_early else self.recipe.validation.keep
+
     def is_slow(self, attack: str) -> bool:
         """Whether that attack was made on fewer images than others."""
         few = () if self.slow is None else self.slow.attacks

@@ -39,24 +39,29 @@ class Measured:
         return Figure(mean, standard_error(means), len(means))
 
     def difference(self, cell: Cell, other: Cell, /) -> Difference | None:
-        """The difference on the same images, over the seeds that both have; the larger of its two errors."""
+        """The difference on the same images, over the seeds that both have; the larger of its two errors.
+
+        That over images is one of the first images alone where some seeds were attacked on no others.
+        """
         first, second = self.samples(cell), self.samples(other)
         pairs = [
             first[seed] - second[seed]
             for seed in first.keys() & second.keys()
             if first[seed].shape == second[seed].shape
         ]
-        if not pairs or len({len(pair) for pair in pairs}) > 1:
+        if not pairs:
             return None
-        by_image = torch.stack(pairs).mean(0)
+        fewest = min(map(len, pairs))
+        by_image = torch.stack([pair[:fewest] for pair in pairs]).mean(0)
         over_images = by_image.std(correction=1).item() / sqrt(len(by_image)) if len(by_image) > 1 else 0.0
-        over_seeds = standard_error([pair.mean().item() for pair in pairs]) or 0.0
-        return Difference(by_image.mean().item(), max(over_images, over_seeds))
+        means = [pair.mean().item() for pair in pairs]
+        over_seeds = standard_error(means) or 0.0
+        return Difference(sum(means) / len(means), max(over_images, over_seeds))
 
     def minutes(self, trial: str, /) -> tuple[float, str] | None:
         """The mean over seeds, of runs that had a device for themselves, and that device."""
         alone = [each for each in self.evidence if each.name == trial and each.together == 1]
-        devices = {each.device for each in alone}
+        devices = {device for each in alone for device in each.device.split(", ")}
         if len(devices) != 1:
             return None
         return sum(each.seconds for each in alone) / len(alone) / 60, devices.pop()

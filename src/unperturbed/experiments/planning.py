@@ -14,6 +14,7 @@ from ..models import DigitsCNN, ResNet, ResNet18, SmallCNN, WideResNet
 from ..printing import quoted
 from ..recipe import Recipe, of_teacher
 from ..recipes import named
+from ..runs import RunDirectory, difference
 from .catalog import experiments
 from .definition import Experiment, Trial, merged
 from .evidence import directory_name, read_notes
@@ -201,6 +202,16 @@ def shared(runs: Sequence[PlannedRun], share: str) -> list[PlannedRun]:
         if place == int(number) - 1:
             mine.add(run.name)
     return [run for run in runs if int(count) == 1 or run.name in mine]
+
+
+def require_recipes(runs: Sequence[PlannedRun], out: Path) -> None:
+    """Refuse a directory with a run by another recipe of the same name, as an earlier version may have left it."""
+    for run in runs:
+        directory = RunDirectory(out / run.name)
+        file = directory.path / "recipe.json"
+        if file.is_file() and (found := directory.read_recipe()) != run.recipe:
+            same_images = replace(run.recipe, data=replace(run.recipe.data, sha256=found.data.sha256))
+            raise ValueError(f"{directory.path} holds a run {difference(file, same_images)}")
 
 
 def state_of(run: PlannedRun, out: Path) -> Literal["trained", "diverged", "begun", "missing"]:

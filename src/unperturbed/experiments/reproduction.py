@@ -13,7 +13,7 @@ from .. import report as reports
 from .. import sweeps
 from ..datasets import Dataset, load
 from ..evaluation import evaluate, settings_of
-from ..files import write_whole
+from ..files import set_aside, write_whole
 from ..guards import DivergedError
 from ..progress import Bars, Lines, Titled
 from ..recipe import Recipe, plain
@@ -99,7 +99,11 @@ class Reproduction:
                 self.train_or_note(missing)
                 started = True
             for run in group:
-                if (self.out / run.name / "model.safetensors").is_file() and not self.complete(run):
+                path, state = self.out / run.name, state_of(run, self.out)
+                if state == "diverged":
+                    sentence = f"{read_notes(path)['failed']}; it is left as it is: delete {path} to start it anew"
+                    Titled(self.watcher, run.name).warned(sentence)
+                elif state == "trained" and not self.complete(run):
                     self.stop_if_asked("between two runs", ATTACK_START_UP if started else 0.0)
                     self.attack(run)
                     started = True
@@ -112,18 +116,13 @@ class Reproduction:
 
     def train_or_note(self, runs: Sequence[PlannedRun]) -> None:
         """Train these runs; one that diverges is noted, so that it does not keep the others from being trained."""
-        if not runs:
-            return
         try:
             self.train(runs)
         except DivergedError as error:
-            if len(runs) > 1:
-                for run in runs:
-                    self.train_or_note([run])
-                return
-            path = self.out / runs[0].name
-            note(path, failed=str(error))
-            Titled(self.watcher, path.name).warned(f"{error}; it is left as it is: delete {path} to start it anew")
+            if len(runs) == 1:
+                note(self.out / runs[0].name, failed=str(error))
+            for run in runs if len(runs) > 1 else ():
+                self.train_or_note([run])
 
     def train(self, runs: Sequence[PlannedRun]) -> None:
         """Train these runs side by side."""
@@ -244,9 +243,11 @@ class Reproduction:
         attacks: Mapping[str, Any],
         watcher: "Stopping",
     ) -> Report:
-        """Attack a model and keep the report there, also of an attack that is interrupted."""
+        """Attack a model and keep the report there, and one set aside that holds what the new one does not."""
 
         def save(report: Report) -> None:
+            if path.exists() and report.lacks(reports.read(path)):
+                set_aside(path)
             write_whole(path, report.dumps().encode())
 
         def save_or_stop(report: Report) -> None:

@@ -63,6 +63,12 @@ def test_short_fast_srt_keeps_its_share_and_its_place_among_the_peaks():
     assert fast.validation.every == round(fast.steps / 20)
 
 
+@pytest.mark.parametrize("name", ["cifar10-pixel-rst", "mnist-pixel-rst"])
+def test_a_teacher_sees_as_many_images_before_a_short_run(name):
+    recipe, short = named(name), scaled(named(name), "short")
+    assert short.teacher.steps * short.batch == pytest.approx(recipe.teacher.steps * recipe.batch, rel=1e-3)
+
+
 def test_smoke_runs_need_no_download_and_little_time():
     for trial in TRIALS:
         recipe = smoke(trial.recipe)

@@ -67,7 +67,10 @@ def as_it_is(recipe: Recipe) -> Recipe:
 
 
 def short(recipe: Recipe) -> Recipe:
-    """The same number of images for every defense of a scenario; of that, fast SRT keeps its share of SRT's."""
+    """The same number of images for every defense of a scenario; of that, fast SRT keeps its share of SRT's.
+
+    A teacher, which has a batch of the same size, sees as many images as at the paper's schedule.
+    """
     scenario = "-".join(recipe.name.split("-")[:2])
     images, batch, peak = SHORT[scenario]
     share = 1.0
@@ -85,6 +88,7 @@ def short(recipe: Recipe) -> Recipe:
             steps=steps,
             batch=batch,
             optimizer=replace(recipe.optimizer, rate=Cyclic(peak=peak)),
+            teacher=replace(recipe.teacher, steps=round(recipe.teacher.steps * recipe.batch / batch)),
             ramp=Ramp(over=SHORT_RAMP) if self_labeled else recipe.ramp,
         ),
         recipe,

@@ -8,9 +8,21 @@ import torch
 from torch import nn
 
 from six_by_six import network, predicted, seeded
-from unperturbed.attacks import DDN, Attack, AutoAttack, Bounded, CarliniWagnerL2, MinimumNorm, Pointwise, jsma
+from unperturbed.attacks import (
+    DDN,
+    Attack,
+    AutoAttack,
+    Bounded,
+    CarliniWagnerL2,
+    MinimumNorm,
+    Pointwise,
+    jsma,
+    mi_fgsm,
+    pgd,
+)
 from unperturbed.attacks.pointwise import peppered, taken_back
 from unperturbed.evaluation import evaluate
+from unperturbed.neighborhoods import L2
 from unperturbed.objectives import frozen
 
 CW = CarliniWagnerL2(searches=4, steps=40, step_size=0.05, first_c=1.0)
@@ -85,6 +97,37 @@ def test_an_attack_fools_some_leaves_wrong_ones_alone_and_keeps_to_images(attack
 def test_with_nobody_left_to_fool_or_nobody_at_all_x_comes_back(attack, f, x, y):
     assert torch.equal(attack(f, x, (y + 1) % 4, seeded()), x)
     assert attack(f, x[:0], y[:0], seeded()).shape == (0, 1, 6, 6)
+
+
+class Roots(nn.Module):
+    """A network that sees the roots of pixels, whose slopes are infinite at black ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rest = network()
+
+    def forward(self, x):
+        return self.rest(x.sqrt())
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        pgd(eps=1.0, norm=L2),
+        mi_fgsm(eps=0.1),
+        DDN(eps=1.0),
+        AutoAttack(eps=1.0, norm="L2", parts=("apgd-ce",)),
+        AutoAttack(eps=1.0, norm="L2", parts=("fab-t",)),
+        AutoAttack(eps=0.1, parts=("fab-t",)),
+    ],
+    ids=["PGD in L2", "MI-FGSM", "DDN", "APGD in L2", "FAB in L2", "FAB in Linf"],
+)
+def test_infinite_slopes_at_black_pixels_stop_no_attack(attack, x):
+    x[:, :, ::2] = 0
+    f = Roots()
+    report = evaluate(f, x, predicted(f, x), {"it": attack}, device="cpu")
+    assert report["it"].rejected == 0
+    assert report.accuracy("it") <= 0.5
 
 
 @both_smallest

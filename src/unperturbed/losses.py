@@ -83,4 +83,15 @@ def slope_of(total: Tensor, point: Tensor, *, again: bool = False) -> Tensor:
             "search with WorstOfK or Grid, attack with pointwise or randadv, or remove what cuts the gradient off"
         )
     (slope,) = torch.autograd.grad(total, point, torch.ones_like(total), retain_graph=again)
-    return slope
+    return finite(slope)
+
+
+def finite(slope: Tensor) -> Tensor:
+    """A gradient in which NaN counts as 0, and infinity as much as the largest finite slope of its image.
+
+    Roots and powers have such slopes at black pixels. One alone would spoil the step of a whole image, and with
+    momentum all steps after it.
+    """
+    rows = slope.nan_to_num(0.0, 0.0, 0.0).unsqueeze(-1).flatten(1)
+    bound = rows.abs().amax(1).clamp_min(torch.finfo(slope.dtype).tiny).view(-1, *[1] * (slope.dim() - 1))
+    return slope.nan_to_num(0.0, torch.inf, -torch.inf).clamp(-bound, bound)

@@ -107,8 +107,7 @@ def gradients(subject: Subject, rows: Tensor) -> Outcome:
     for name, loss in {"cross-entropy": cross_entropy, "margin": margin}.items():
         _, gradient = ascent(Against(loss, subject.f, y), subject.around, x, start)
         peak = gradient.flatten(1).abs().amax(1)
-        usable = peak.isfinite() & (peak >= torch.finfo(peak.dtype).tiny)
-        missing[name] = int((~usable).sum().item())
+        missing[name] = int((peak < torch.finfo(peak.dtype).tiny).sum().item())
     shares = " and of ".join(f"{name} on {count}" for name, count in missing.items())
     figure = f"the gradient of {shares} of {len(rows)} images vanishes at a random start"
     return judged(any(noticeable(count, len(rows), VANISHED) for count in missing.values()), figure)

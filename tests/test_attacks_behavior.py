@@ -10,6 +10,7 @@ from torch import nn
 from six_by_six import network, predicted, seeded
 from unperturbed.attacks import (
     DDN,
+    JSMA,
     Attack,
     AutoAttack,
     Bounded,
@@ -128,6 +129,14 @@ def test_infinite_slopes_at_black_pixels_stop_no_attack(attack, x):
     report = evaluate(f, x, predicted(f, x), {"it": attack}, device="cpu")
     assert report["it"].rejected == 0
     assert report.accuracy("it") <= 0.5
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int32])
+@pytest.mark.parametrize("attack", [*ATTACKS.values(), DDN(), JSMA(pixels=4)], ids=[*ATTACKS, "DDN", "JSMA"])
+def test_labels_of_any_integer_type_do(attack, kind, rng):
+    f, x = nn.Sequential(nn.AvgPool2d(3), network()), torch.rand(4, 1, 18, 18, generator=rng)
+    y = predicted(f, x)
+    assert torch.equal(attack(f, x, y.to(kind), seeded()), attack(f, x, y, seeded()))
 
 
 @both_smallest

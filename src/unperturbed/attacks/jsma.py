@@ -72,7 +72,7 @@ class JSMA:
         x = x.detach()
         if len(x) == 0:
             return x
-        found, found_size = x.clone(), y.new_full((len(x),), x[0].numel() + 1)
+        found, found_size = x.clone(), torch.full_like(y, x[0].numel() + 1, dtype=torch.long)
         with frozen(f):
             with torch.no_grad():
                 classes = f(x[:1]).shape[1]

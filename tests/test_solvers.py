@@ -243,6 +243,16 @@ def test_x_itself_goes_along_with_the_first_draws_where_there_is_room(at_once, s
 
 
 @every_search
+def test_a_point_without_a_loss_hides_no_other(solver, loss, x):
+    def without_some(images, rows=None, /):
+        return loss(images, rows).where(images.mean((1, 2, 3)).mul(1e6).floor() % 4 > 0, nan)
+
+    one_by_one = replace(solver, at_once=1)(without_some, x, seeded())
+    assert not torch.equal(one_by_one, x)
+    assert torch.equal(replace(solver, at_once=200)(without_some, x, seeded()), one_by_one)
+
+
+@every_search
 def test_a_search_is_never_below_the_loss_at_x(solver, f, x, rng):
     loss = Against(cross_entropy, f, torch.tensor([0, 1, 2, 0, 1]))
     assert (loss(solver(loss, x, rng)) >= loss(x)).all()

@@ -120,4 +120,6 @@ def losses_of(
             "this search asks for the loss of some images several times at once, and tells which: write "
             "loss(images, rows=None) with the labels y[rows], or take Against(cross_entropy, f, y)"
         )
-    return thetas, of_each(loss(points, rows.repeat(len(fold))), points).view(len(fold), len(rows))
+    values = of_each(loss(points, rows.repeat(len(fold))), points)
+    # The maximum of several losses is NaN if one is: a point without a loss would hide all that it is asked with.
+    return thetas, values.nan_to_num(-torch.inf, torch.inf, -torch.inf).view(len(fold), len(rows))

@@ -184,6 +184,25 @@ def test_cw_raises_the_price_of_failing_until_an_image_falls(f, x, y):
     assert often == len(x)
 
 
+class Torn(nn.Module):
+    """A network that has no answer to images close to one, though it has one to that image itself."""
+
+    def __init__(self, rest, image) -> None:
+        super().__init__()
+        self.rest, self.image = rest, image
+
+    def forward(self, x):
+        far = (x - self.image).square().sum((1, 2, 3), keepdim=True).flatten(1)
+        return self.rest(x).masked_fill((far > 0) & (far < 0.5), torch.nan)
+
+
+def test_an_image_without_an_answer_on_its_way_stops_cw_for_no_other(f, x, y):
+    attack = CarliniWagnerL2(searches=3, steps=100, step_size=0.01, first_c=1.0)
+    found, others = attack(Torn(f, x[:1]), x, y, seeded()), attack(f, x[1:], y[1:], seeded())
+    assert torch.equal(found[0], x[0])
+    assert torch.allclose(found[1:], others, atol=1e-3)
+
+
 def test_cw_stops_where_the_loss_has_stopped_to_fall(f, x, y):
     asked = []
     f.register_forward_hook(lambda module, args, output: asked.append(len(args[0])))

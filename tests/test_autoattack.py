@@ -399,6 +399,7 @@ def test_the_budget_of_autoattack_names_its_parts():
     ("wrong", "sentence"),
     [
         ({"eps": -1.0}, "AutoAttack.eps must be a positive number, got -1.0"),
+        ({"eps": "8/255"}, "AutoAttack.eps must be a positive number, got '8/255'"),
         ({"norm": "L1"}, "AutoAttack.norm must be Linf or L2, got 'L1'"),
         (
             {"parts": ("pgd",)},

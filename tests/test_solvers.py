@@ -556,6 +556,7 @@ def test_draws_for_images_that_fell_are_not_held():
         (lambda: WorstOfK(k=2.5), r"WorstOfK\.k must be a whole number, got 2\.5"),
         (lambda: WorstOfK(at_once=nan), r"WorstOfK\.at_once must be a whole number, got nan"),
         (lambda: Grid(points=(3, 2.5, 1)), r"each of Grid\.points must be a whole number, got 2\.5"),
+        (lambda: Grid(points=5), r"Grid\.points must be a count for each parameter, as \(31, 5, 5\), got 5"),
         (lambda: PGD(noise=nan), r"PGD\.noise must be a finite number of at least 0, got nan"),
         (lambda: PGD(noise=-1.0), r"PGD\.noise must be a finite number of at least 0, got -1\.0"),
     ],

@@ -1,6 +1,6 @@
 """Solvers that try points and need no gradient: worst of k draws, and a grid."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, repeat
 
@@ -55,6 +55,8 @@ class Grid:
 
     def __post_init__(self) -> None:
         require_count("Grid.at_once", self.at_once)
+        if not isinstance(self.points, Sequence):
+            raise ValueError(f"Grid.points must be a count for each parameter, as (31, 5, 5), got {self.points!r}")
         for count in self.points:
             require_count("each of Grid.points", count)
         if not isinstance(self.around, Box):

@@ -131,8 +131,8 @@ def conduct(check: Check, subject: Subject, speed: Speed, left: float) -> Outcom
     torch.manual_seed(derived_seed(subject.seed, check.name))
     try:
         return check.measure(subject, pool[spread(count, len(pool))])
-    except RuntimeError as error:
-        return "skipped", f"it failed: {str(error).splitlines()[0]}"
+    except Exception as error:  # A stranger's code may object in all ways there are.
+        return "skipped", f"it failed: {(str(error).strip() or type(error).__name__).splitlines()[0]}"
 
 
 def affordable(check: Check, available: int, left: float, speed: Speed) -> int:

@@ -77,12 +77,15 @@ def slope_of(total: Tensor, point: Tensor, *, again: bool = False) -> Tensor:
     """The gradient of a number, or of the sum of several; `again` if another one is taken from the same graph."""
     if not total.requires_grad and torch.is_inference_mode_enabled():
         raise ValueError("torch.inference_mode leaves no gradient to search along: use torch.no_grad in its place")
-    if not total.requires_grad:
+    slope = None
+    if total.requires_grad:  # Also where only weights that no module holds have a gradient, and the image has none.
+        ones = torch.ones_like(total)
+        (slope,) = torch.autograd.grad(total, point, ones, retain_graph=again, allow_unused=True)
+    if slope is None:
         raise ValueError(
             "the model passes no gradient from its answer to the image, which this search follows: "
             "search with WorstOfK or Grid, attack with pointwise or randadv, or remove what cuts the gradient off"
         )
-    (slope,) = torch.autograd.grad(total, point, torch.ones_like(total), retain_graph=again)
     return finite(slope)
 
 

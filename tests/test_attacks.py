@@ -347,7 +347,9 @@ def test_the_step_of_pgd_follows_from_eps_and_steps_unless_it_is_given():
         (lambda: pgd(steps=0), "PGD.steps must be at least 1, got 0"),
         (lambda: mi_fgsm(steps=0), "PGD.steps must be at least 1, got 0"),
         (lambda: pgd(step_size=-1.0), "PGD.step_size must be a positive number, got -1.0"),
-        (lambda: pgd(restarts=0), "must be at least 1, got 0"),
+        (lambda: pgd(restarts=0), "the restarts of pgd must be at least 1, got 0"),
+        (lambda: pgd(restarts=1.5), "the restarts of pgd must be a whole number, got 1.5"),
+        (lambda: pgd(norm="L2"), r"the norm of pgd must be Linf or L2 itself, as in pgd\(norm=L2\), got 'L2'"),
         (lambda: fgsm(eps=-0.1), "Linf.eps must be a finite number of at least 0, got -0.1"),
         (lambda: random(draws=0), "WorstOfK.k must be at least 1, got 0"),
         (lambda: grid(Linf()), "Grid.around must have a handful of parameters"),
@@ -429,10 +431,11 @@ def test_pgd_succeeds_as_often_as_the_one_of_foolbox(f, eps, rng):
 @pytest.mark.parametrize(
     "attack", [pgd(eps=0.1), fgsm(eps=0.1), DDN(), JSMA(pixels=4)], ids=["pgd", "fgsm", "ddn", "jsma"]
 )
-def test_a_search_along_gradients_says_that_there_is_none(attack, rng):
+@pytest.mark.parametrize("weights", [torch.eye(16, 4), torch.eye(16, 4, requires_grad=True)], ids=["still", "own"])
+def test_a_search_along_gradients_says_that_there_is_none(attack, weights, rng):
     class Cut(nn.Module):
         def forward(self, x):
-            return x.detach().flatten(1)[:, :4]
+            return x.detach().flatten(1) @ weights
 
     x = torch.rand(3, 1, 4, 4, generator=rng)
     with pytest.raises(ValueError, match="passes no gradient"):

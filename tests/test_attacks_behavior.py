@@ -8,9 +8,22 @@ import torch
 from torch import nn
 
 from six_by_six import network, predicted, seeded
-from unperturbed.attacks import DDN, Attack, AutoAttack, Bounded, CarliniWagnerL2, MinimumNorm, Pointwise, jsma
+from unperturbed.attacks import (
+    DDN,
+    JSMA,
+    Attack,
+    AutoAttack,
+    Bounded,
+    CarliniWagnerL2,
+    MinimumNorm,
+    Pointwise,
+    jsma,
+    mi_fgsm,
+    pgd,
+)
 from unperturbed.attacks.pointwise import peppered, taken_back
 from unperturbed.evaluation import evaluate
+from unperturbed.neighborhoods import L2
 from unperturbed.objectives import frozen
 
 CW = CarliniWagnerL2(searches=4, steps=40, step_size=0.05, first_c=1.0)
@@ -87,6 +100,45 @@ def test_with_nobody_left_to_fool_or_nobody_at_all_x_comes_back(attack, f, x, y)
     assert attack(f, x[:0], y[:0], seeded()).shape == (0, 1, 6, 6)
 
 
+class Roots(nn.Module):
+    """A network that sees the roots of pixels, whose slopes are infinite at black ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rest = network()
+
+    def forward(self, x):
+        return self.rest(x.sqrt())
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        pgd(eps=1.0, norm=L2),
+        mi_fgsm(eps=0.1),
+        DDN(eps=1.0),
+        AutoAttack(eps=1.0, norm="L2", parts=("apgd-ce",)),
+        AutoAttack(eps=1.0, norm="L2", parts=("fab-t",)),
+        AutoAttack(eps=0.1, parts=("fab-t",)),
+    ],
+    ids=["PGD in L2", "MI-FGSM", "DDN", "APGD in L2", "FAB in L2", "FAB in Linf"],
+)
+def test_infinite_slopes_at_black_pixels_stop_no_attack(attack, x):
+    x[:, :, ::2] = 0
+    f = Roots()
+    report = evaluate(f, x, predicted(f, x), {"it": attack}, device="cpu")
+    assert report["it"].rejected == 0
+    assert report.accuracy("it") <= 0.5
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int32])
+@pytest.mark.parametrize("attack", [*ATTACKS.values(), DDN(), JSMA(pixels=4)], ids=[*ATTACKS, "DDN", "JSMA"])
+def test_labels_of_any_integer_type_do(attack, kind, rng):
+    f, x = nn.Sequential(nn.AvgPool2d(3), network()), torch.rand(4, 1, 18, 18, generator=rng)
+    y = predicted(f, x)
+    assert torch.equal(attack(f, x, y.to(kind), seeded()), attack(f, x, y, seeded()))
+
+
 @both_smallest
 def test_an_image_that_cannot_be_fooled_comes_back_and_not_black(attack, x):
     f = stubborn()
@@ -130,6 +182,25 @@ def test_cw_raises_the_price_of_failing_until_an_image_falls(f, x, y):
     once, often = ((predicted(f, attack(f, x, y, seeded())) != y).sum() for attack in attacks)
     assert once < len(x)
     assert often == len(x)
+
+
+class Torn(nn.Module):
+    """A network that has no answer to images close to one, though it has one to that image itself."""
+
+    def __init__(self, rest, image) -> None:
+        super().__init__()
+        self.rest, self.image = rest, image
+
+    def forward(self, x):
+        far = (x - self.image).square().sum((1, 2, 3), keepdim=True).flatten(1)
+        return self.rest(x).masked_fill((far > 0) & (far < 0.5), torch.nan)
+
+
+def test_an_image_without_an_answer_on_its_way_stops_cw_for_no_other(f, x, y):
+    attack = CarliniWagnerL2(searches=3, steps=100, step_size=0.01, first_c=1.0)
+    found, others = attack(Torn(f, x[:1]), x, y, seeded()), attack(f, x[1:], y[1:], seeded())
+    assert torch.equal(found[0], x[0])
+    assert torch.allclose(found[1:], others, atol=1e-3)
 
 
 def test_cw_stops_where_the_loss_has_stopped_to_fall(f, x, y):

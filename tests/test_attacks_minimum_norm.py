@@ -399,6 +399,7 @@ def test_jsma_stops_where_nothing_is_left_to_move(f, rng):
         (DDN, {"steps": 0}, "DDN.steps must be at least 1, got 0"),
         (DDN, {"levels": 1}, "DDN.levels must be at least 2, or None for any value, got 1"),
         (JSMA, {"pixels": 1}, "JSMA.pixels must be at least 2, since pixels change in pairs, got 1"),
+        (JSMA, {"pixels": 2.5}, "JSMA.pixels must be a whole number, got 2.5"),
         (JSMA, {"theta": 0.0}, "JSMA.theta must lie between 0.01 and 1 or between -1 and -0.01, got 0.0"),
         (JSMA, {"target": "none"}, "JSMA.target must be all, next or random, got 'none'"),
         (MomentumPGD, {"decay": -1.0}, "MomentumPGD.decay must be a finite number of at least 0, got -1.0"),

@@ -314,6 +314,20 @@ def test_pyramids_have_two_halves_and_the_length_one(side):
     assert shape[:, side // 2].abs().max() == shape.abs().max()
 
 
+@both_balls
+def test_square_goes_on_from_a_start_without_an_answer(ball, f, x, y):
+    class Late(nn.Sequential):
+        asked = 0
+
+        def forward(self, x):
+            self.asked += 1
+            return super().forward(x) if self.asked > 1 else super().forward(x) * torch.nan
+
+    with frozen(f):
+        fooled = carried_out(Late(f), Square(around=ball, steps=150), x, y, y, seeded())[1]
+    assert fooled.any()
+
+
 def test_square_never_gives_up_what_it_gained(f, x, y):
     for ball in BALLS.values():
         search = Square(around=ball, steps=60)
@@ -399,6 +413,7 @@ def test_the_budget_of_autoattack_names_its_parts():
     ("wrong", "sentence"),
     [
         ({"eps": -1.0}, "AutoAttack.eps must be a positive number, got -1.0"),
+        ({"eps": "8/255"}, "AutoAttack.eps must be a positive number, got '8/255'"),
         ({"norm": "L1"}, "AutoAttack.norm must be Linf or L2, got 'L1'"),
         (
             {"parts": ("pgd",)},

@@ -1,10 +1,10 @@
-from math import log
+from math import inf, log, nan
 
 import pytest
 import torch
 
 from reference import solvers as slow
-from unperturbed.losses import Against, ahead_of, cross_entropy, margin
+from unperturbed.losses import Against, ahead_of, cross_entropy, margin, slope_of
 
 
 @pytest.fixture
@@ -61,3 +61,13 @@ def test_against_asks_for_the_target_of_the_image_that_was_perturbed(logits, tar
     against = Against(cross_entropy, lambda x: 2 * x, target)
     torch.testing.assert_close(against(images, rows), cross_entropy(2 * images, target[rows]))
     torch.testing.assert_close(against(logits), cross_entropy(2 * logits, target))
+
+
+def test_slopes_that_are_no_numbers_stay_with_their_pixels():
+    slopes = torch.tensor([[1.0, -3.0, 2.0], [nan, 0.5, -2.0], [inf, -inf, 0.5], [inf, 0.0, nan], [nan, nan, nan]])
+    point = torch.zeros(5, 3, requires_grad=True)
+    found, as_they_are = (slope_of((slopes * point).sum(1), point, signs=signs) for signs in (False, True))
+    assert torch.equal(as_they_are.sign(), found.sign())
+    assert as_they_are.isnan().any()
+    assert torch.equal(found[:3], torch.tensor([[1.0, -3.0, 2.0], [0.0, 0.5, -2.0], [0.5, -0.5, 0.5]]))
+    assert torch.equal(found[3:].sign(), torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]))

@@ -98,6 +98,14 @@ def test_pgd_in_l1_reaches_the_maximizer_of_a_linear_loss(x, rng):
     torch.testing.assert_close(found - x, 0.3 * L1(share=0.0).direction(weights))
 
 
+def test_an_ascent_in_l1_spends_nothing_on_values_that_cannot_move_on(x, rng):
+    x, around = x.round(), L1(eps=0.3, share=0.0)
+    weights = torch.randn(x.shape, generator=rng, dtype=x.dtype)
+    movable = torch.where(x > 0.5, weights.clamp_max(0), weights.clamp_min(0))
+    found = PGD(around=around, steps=20, step_size=0.05, start="identity")(along(weights), x, rng)
+    torch.testing.assert_close(found - x, 0.3 * around.direction(movable))
+
+
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])
 def test_the_share_of_a_step_is_a_fraction(share):
     with pytest.raises(ValueError, match=f"share must be a fraction between 0 and 1, got {share}"):

@@ -354,6 +354,8 @@ def nothing(f: nn.Module, x: Tensor, y: Tensor, rng: torch.Generator) -> None:
         (lambda f, x, y: up.evaluate(lambda z: f(z), x, y, {}), "must be a torch.nn.Module, got a function"),
         (lambda f, x, y: up.fit(lambda z: f(z), labeled=(x, y)), "must be a torch.nn.Module, got a function"),
         (lambda f, x, y: up.evaluate(f, x.numpy(), y, {}), "images must be a tensor, got a ndarray"),
+        (lambda f, x, y: up.evaluate(f, list(x), y, {}), "images must be a tensor, got a list"),
+        (lambda f, x, y: up.trust(f, list(x), y), "images must be a tensor, got a list"),
         (lambda f, x, y: up.evaluate(f, x, y.tolist(), {}), "labels must be a tensor, got a list"),
         (lambda f, x, y: up.fit(f, labeled=(x.numpy(), y)), "images must be a tensor, got a ndarray"),
         (lambda f, x, y: up.fit(f.requires_grad_(False), labeled=(x, y)), "no weight that training may change"),

@@ -243,6 +243,16 @@ def test_x_itself_goes_along_with_the_first_draws_where_there_is_room(at_once, s
 
 
 @every_search
+def test_a_point_without_a_loss_hides_no_other(solver, loss, x):
+    def without_some(images, rows=None, /):
+        return loss(images, rows).where(images.mean((1, 2, 3)).mul(1e6).floor() % 4 > 0, nan)
+
+    one_by_one = replace(solver, at_once=1)(without_some, x, seeded())
+    assert not torch.equal(one_by_one, x)
+    assert torch.equal(replace(solver, at_once=200)(without_some, x, seeded()), one_by_one)
+
+
+@every_search
 def test_a_search_is_never_below_the_loss_at_x(solver, f, x, rng):
     loss = Against(cross_entropy, f, torch.tensor([0, 1, 2, 0, 1]))
     assert (loss(solver(loss, x, rng)) >= loss(x)).all()
@@ -546,6 +556,7 @@ def test_draws_for_images_that_fell_are_not_held():
         (lambda: WorstOfK(k=2.5), r"WorstOfK\.k must be a whole number, got 2\.5"),
         (lambda: WorstOfK(at_once=nan), r"WorstOfK\.at_once must be a whole number, got nan"),
         (lambda: Grid(points=(3, 2.5, 1)), r"each of Grid\.points must be a whole number, got 2\.5"),
+        (lambda: Grid(points=5), r"Grid\.points must be a count for each parameter, as \(31, 5, 5\), got 5"),
         (lambda: PGD(noise=nan), r"PGD\.noise must be a finite number of at least 0, got nan"),
         (lambda: PGD(noise=-1.0), r"PGD\.noise must be a finite number of at least 0, got -1\.0"),
     ],

@@ -214,16 +214,35 @@ def test_too_few_correct_images_are_said():
     assert card["convergence"].figure.endswith("correctly classified images, and at least 30 are needed")
 
 
-def test_a_model_that_fails_on_a_batch_does_not_end_the_examination():
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (RuntimeError("four is too few\nfor me"), "four is too few"),
+        (ValueError("expected more than 4"), "expected more than 4"),
+        (AssertionError(), "AssertionError"),
+    ],
+    ids=["RuntimeError", "ValueError", "AssertionError"],
+)
+def test_a_model_that_fails_on_a_batch_does_not_end_the_examination(error, words):
     class Picky(nn.Module):
         def forward(self, x):
             if len(x) == 4:
-                raise RuntimeError("four is too few\nfor me")
+                raise error
             return perceptron()(x)
 
     card = card_of(Picky(), images=20)
     assert card["dynamic forward"].verdict == "skipped"
-    assert card["dynamic forward"].figure == "it failed: four is too few"
+    assert card["dynamic forward"].figure == f"it failed: {words}"
+
+
+def test_a_sibling_without_a_gradient_does_not_end_the_examination():
+    class Cut(nn.Sequential):
+        def forward(self, x):
+            return super().forward(x.detach())
+
+    finding = card_of(honest("AT"), sibling=Cut(perceptron()))["transfer"]
+    assert finding.verdict == "skipped"
+    assert finding.figure.startswith("it failed: the model passes no gradient from its answer to the image")
 
 
 @pytest.mark.parametrize(

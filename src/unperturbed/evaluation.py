@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from .attacks import Attack, Bounded, MinimumNorm
 from .defender import Defender, defended, precision_for
 from .engine import Engine, Precision, layout_kept
-from .inputs import as_float, check_labels, check_model, check_pixels, output_classes, require
+from .inputs import as_float, check_labels, check_model, check_pixels, output_classes, require, require_tensor
 from .objectives import frozen
 from .printing import quoted
 from .processes import own_device, present
@@ -68,6 +68,7 @@ def evaluate(
             f"attacks must be a dict of attacks by name, {{'pgd': attacks.pgd()}}, got {quoted(attacks)}: write "
             "attacks.pgd with its parentheses, and a solver as attacks.Searched"
         )
+    require_tensor(images, "images")
     if len(images) == 0:
         raise ValueError("no image was given, expected at least one to evaluate on")
     batch = (at_once(images[0].numel()) if where.type == "cuda" else BATCH) if batch is None else batch

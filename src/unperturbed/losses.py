@@ -73,14 +73,31 @@ def ahead_of(logits: Tensor, target: Tensor, other: Tensor) -> Tensor:
     return its - own
 
 
-def slope_of(total: Tensor, point: Tensor, *, again: bool = False) -> Tensor:
-    """The gradient of a number, or of the sum of several; `again` if another one is taken from the same graph."""
+def slope_of(total: Tensor, point: Tensor, *, again: bool = False, signs: bool = False) -> Tensor:
+    """The gradient of a number, or of the sum of several; `again` if another one is taken from the same graph.
+
+    Where its signs alone count, NaN and infinity stay in it: they have the signs that `finite` gives them.
+    """
     if not total.requires_grad and torch.is_inference_mode_enabled():
         raise ValueError("torch.inference_mode leaves no gradient to search along: use torch.no_grad in its place")
-    if not total.requires_grad:
+    slope = None
+    if total.requires_grad:  # Also where only weights that no module holds have a gradient, and the image has none.
+        ones = torch.ones_like(total)
+        (slope,) = torch.autograd.grad(total, point, ones, retain_graph=again, allow_unused=True)
+    if slope is None:
         raise ValueError(
             "the model passes no gradient from its answer to the image, which this search follows: "
             "search with WorstOfK or Grid, attack with pointwise or randadv, or remove what cuts the gradient off"
         )
-    (slope,) = torch.autograd.grad(total, point, torch.ones_like(total), retain_graph=again)
-    return slope
+    return slope if signs else finite(slope)
+
+
+def finite(slope: Tensor) -> Tensor:
+    """A gradient in which NaN counts as 0, and infinity as much as the largest finite slope of its image.
+
+    Roots and powers have such slopes at black pixels. One alone would spoil the step of a whole image, and with
+    momentum all steps after it.
+    """
+    rows = slope.nan_to_num(0.0, 0.0, 0.0).unsqueeze(-1).flatten(1)
+    bound = rows.abs().amax(1).clamp_min(torch.finfo(slope.dtype).tiny).view(-1, *[1] * (slope.dim() - 1))
+    return slope.nan_to_num(0.0, torch.inf, -torch.inf).clamp(-bound, bound)

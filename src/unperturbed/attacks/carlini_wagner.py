@@ -143,7 +143,7 @@ class CarliniWagnerL2:
 def descended(f: nn.Module, search: Descent, state: Fall, rng: Generator) -> Fall:
     """Where a descent ends: after its last step, or where the loss of all images has stopped to fall."""
     for plan in search.plan(state.x).split(-(-search.steps // LOOKS)):
-        before, state = state.loss.sum(), Fall(*repeated(f, search, state, plan, rng))
-        if not state.loss.sum() <= (1 - GAIN) * before:
+        before, state = state.loss.nansum(), Fall(*repeated(f, search, state, plan, rng))
+        if not state.loss.nansum() <= (1 - GAIN) * before:
             break
     return state

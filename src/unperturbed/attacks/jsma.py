@@ -9,6 +9,7 @@ from torch import Generator, Tensor, nn
 from ..losses import slope_of
 from ..neighborhoods import L0, changed_pixels
 from ..objectives import frozen
+from ..solvers import require_count
 
 ROOM = 0.01
 """how far from its bound a feature must lie to be worth moving"""
@@ -48,6 +49,7 @@ class JSMA:
     def __post_init__(self) -> None:
         if self.pixels < 2:
             raise ValueError(f"JSMA.pixels must be at least 2, since pixels change in pairs, got {self.pixels}")
+        require_count("JSMA.pixels", self.pixels)
         if not ROOM <= abs(self.theta) <= 1:
             raise ValueError(f"JSMA.theta must lie between {ROOM} and 1 or between -1 and -{ROOM}, got {self.theta}")
         if self.target not in ("all", "next", "random"):
@@ -72,7 +74,7 @@ class JSMA:
         x = x.detach()
         if len(x) == 0:
             return x
-        found, found_size = x.clone(), y.new_full((len(x),), x[0].numel() + 1)
+        found, found_size = x.clone(), torch.full_like(y, x[0].numel() + 1, dtype=torch.long)
         with frozen(f):
             with torch.no_grad():
                 classes = f(x[:1]).shape[1]

@@ -45,7 +45,7 @@ class Pointwise:
 
     @torch.no_grad()
     def __call__(self, f: nn.Module, x: Tensor, y: Tensor, rng: Generator, /) -> Tensor:
-        found, fewest = x.detach().clone(), y.new_full((len(x),), x[:1].numel() + 1)
+        found, fewest = x.detach().clone(), torch.full_like(y, x[:1].numel() + 1, dtype=torch.long)
         with frozen(f):
             rows = standing(f, x, y)
             for _ in range(self.restarts if len(rows) else 0):

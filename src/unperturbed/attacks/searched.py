@@ -8,7 +8,7 @@ from torch import Generator, Tensor, nn
 from ..losses import Against, PerImageLoss, cross_entropy, margin
 from ..neighborhoods import L2, Box, Composed, Linf, Neighborhood, Spatial
 from ..objectives import frozen
-from ..solvers import FGSM, PGD, Grid, MomentumPGD, Sequential, Solver, Strongest, WorstOfK
+from ..solvers import FGSM, PGD, Grid, MomentumPGD, Sequential, Solver, Strongest, WorstOfK, require_count
 
 SPATIAL = Spatial(rotation=30.0, translation=3.0)
 
@@ -76,6 +76,9 @@ def pgd(
     loss: PerImageLoss = cross_entropy,
 ) -> Searched:
     """Projected gradient ascent from a uniform start, its best iterate; by default steps of 2.5 eps / steps."""
+    if not isinstance(norm, type):
+        raise ValueError(f"the norm of pgd must be Linf or L2 itself, as in pgd(norm=L2), got {norm!r}")
+    require_count("the restarts of pgd", restarts)
     ball = norm(eps=eps)
     size = 2.5 * (eps or 1.0) / max(1, steps) if step_size is None else step_size
     once = PGD(around=ball, steps=steps, step_size=size, start="uniform", keep="best")

@@ -27,7 +27,8 @@ class Square:
     def begin(self, f: nn.Module, x: Tensor, y: Tensor, target: Tensor, rng: Generator) -> State:
         change = stripes(x, rng) if isinstance(self.around, Linf) else tiles(x, rng)
         here = self.at_the_border(x, change)
-        ahead = margin(f(here), y)
+        # Nothing is greater than NaN: where f has no answer to the first change, any other is better.
+        ahead = margin(f(here), y).nan_to_num(-torch.inf, torch.inf, -torch.inf)
         return here, ahead > 0, x, y, ahead
 
     def plan(self, x: Tensor) -> Tensor:

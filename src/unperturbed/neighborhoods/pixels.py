@@ -108,8 +108,7 @@ class L1:
 
     The steepest step of unit length moves one value alone, the one of the largest gradient. As in the sparse descent
     of Tramèr and Boneh, a step here moves a share of them, all by the same amount: less steep, but far fewer steps.
-    Values that are black or white already may be among them and cannot move on: in small images, or such with few
-    shades, take a larger share, 0.1 on 8x8 digits, or the ascent gets stuck and the model looks robust.
+    In an ascent these are values that can move: black ones get no darker, and white ones no lighter.
     """
 
     eps: float = 10.0
@@ -152,6 +151,12 @@ class L1:
         steepest = slopes.abs().topk(max(1, round(self.share * slopes.shape[1]))).indices
         moves = torch.zeros_like(slopes).scatter(1, steepest, slopes.gather(1, steepest).sign())
         return (moves / moves.abs().sum(1, keepdim=True).clamp_min(1)).view_as(gradient)
+
+    def climbed(self, x: Tensor, theta: Tensor, gradient: Tensor, length: float) -> Tensor:
+        """A step of values that are not at the end of their range; all others would take up its share and stay."""
+        value = x + theta
+        ended = ((value < CHANGE) & (gradient < 0)) | ((value > 1 - CHANGE) & (gradient > 0))
+        return self.project(x, theta + length * self.direction(gradient.masked_fill(ended, 0.0)))
 
     def scaled(self, fraction: float) -> Self:
         return replace(self, eps=fraction * self.eps)

@@ -6,7 +6,7 @@ from typing import Literal, get_args
 import torch
 from torch import Generator, Tensor
 
-from ..losses import Loss, of_each, slope_of
+from ..losses import Loss, finite, of_each, slope_of
 from ..neighborhoods import L2, Climber, Linf, Neighborhood, long_step, require_radius
 from .definition import greater, require_around, require_choice, require_count, require_positive
 
@@ -76,7 +76,7 @@ class MomentumPGD:
         theta = start_of(self.around, x, self.start, 0.001, rng)
         momentum = torch.zeros_like(theta)
         for _ in range(self.steps):
-            _, gradient = ascent(loss, self.around, x, theta)
+            gradient = finite(ascent(loss, self.around, x, theta)[1])
             size = gradient.flatten(1).abs().sum(1).view(-1, *[1] * (theta.dim() - 1))
             # Where the gradient vanishes, 0 / 0 would poison the momentum for good; it only decays instead.
             momentum = self.decay * momentum + gradient / size.masked_fill(size == 0, 1)
@@ -173,9 +173,9 @@ def start_of(around: Neighborhood, x: Tensor, start: Start, noise: float, rng: G
 
 
 def ascent(loss: Loss, around: Neighborhood, x: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
-    """The loss at T(x; theta) and its gradient with respect to theta."""
+    """The loss at T(x; theta) and its gradient with respect to theta, of which Linf takes the signs alone."""
     with torch.enable_grad():
         theta = theta.detach().requires_grad_()
         value = of_each(loss(around.transform(x, theta)), x)
-        gradient = slope_of(value, theta)
+        gradient = slope_of(value, theta, signs=isinstance(around, Linf))
     return value.detach(), gradient

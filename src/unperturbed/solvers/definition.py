@@ -1,7 +1,7 @@
 """What a solver is, Eq. (10), and what all of them share."""
 
 from inspect import signature
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -52,8 +52,8 @@ def require_count(name: str, value: int) -> None:
 
 def require_positive(name: str, value: float) -> None:
     """Refuse a length that is not a positive number."""
-    if not 0 < value < torch.inf:
-        raise ValueError(f"{name} must be a positive number, got {value}")
+    if not (isinstance(value, Real) and 0 < value < torch.inf):
+        raise ValueError(f"{name} must be a positive number, got {value!r}")
 
 
 def require_choice(name: str, value: str, *choices: str) -> None:

@@ -1,6 +1,6 @@
 """Solvers that try points and need no gradient: worst of k draws, and a grid."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, repeat
 
@@ -55,6 +55,8 @@ class Grid:
 
     def __post_init__(self) -> None:
         require_count("Grid.at_once", self.at_once)
+        if not isinstance(self.points, Sequence):
+            raise ValueError(f"Grid.points must be a count for each parameter, as (31, 5, 5), got {self.points!r}")
         for count in self.points:
             require_count("each of Grid.points", count)
         if not isinstance(self.around, Box):
@@ -120,4 +122,6 @@ def losses_of(
             "this search asks for the loss of some images several times at once, and tells which: write "
             "loss(images, rows=None) with the labels y[rows], or take Against(cross_entropy, f, y)"
         )
-    return thetas, of_each(loss(points, rows.repeat(len(fold))), points).view(len(fold), len(rows))
+    values = of_each(loss(points, rows.repeat(len(fold))), points)
+    # The maximum of several losses is NaN if one is: a point without a loss would hide all that it is asked with.
+    return thetas, values.nan_to_num(-torch.inf, torch.inf, -torch.inf).view(len(fold), len(rows))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..evaluation import AttackWatcher
-from ..inputs import as_float, check_images, check_labels, check_model, output_classes
+from ..inputs import as_float, check_images, check_labels, check_model, output_classes, require_tensor
 from ..neighborhoods import L2, Linf, Neighborhood, Spatial
 from ..objectives import frozen
 from ..runtime import derived_seed, pick_device, provenance
@@ -52,6 +52,7 @@ def trust(
     if not isinstance(around, Linf | L2) or around.eps == 0:
         raise ValueError(f"around must be Linf or L2 with a positive eps, got {around}: give warps as spatial")
     check_model(f)
+    require_tensor(images, "images")
     where = pick_device(device)
     rows = spread(min(MOST_IMAGES, len(images)), len(images))
     x = as_float(images[rows]).to(where)
@@ -130,8 +131,8 @@ def conduct(check: Check, subject: Subject, speed: Speed, left: float) -> Outcom
     torch.manual_seed(derived_seed(subject.seed, check.name))
     try:
         return check.measure(subject, pool[spread(count, len(pool))])
-    except RuntimeError as error:
-        return "skipped", f"it failed: {str(error).splitlines()[0]}"
+    except Exception as error:  # A stranger's code may object in all ways there are.
+        return "skipped", f"it failed: {(str(error).strip() or type(error).__name__).splitlines()[0]}"
 
 
 def affordable(check: Check, available: int, left: float, speed: Speed) -> int:

@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm  # pyright: ignore[reportPriva
 from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivateUsage]
 
 from ..inputs import check_images
-from ..losses import Against, cross_entropy, margin
+from ..losses import Against, cross_entropy, finite, margin
 from ..report import wilson
 from ..solvers.ascent import ascent
 from .check import Check, Outcome, judged, noticeable, percent
@@ -106,9 +106,8 @@ def gradients(subject: Subject, rows: Tensor) -> Outcome:
     missing: dict[str, int] = {}
     for name, loss in {"cross-entropy": cross_entropy, "margin": margin}.items():
         _, gradient = ascent(Against(loss, subject.f, y), subject.around, x, start)
-        peak = gradient.flatten(1).abs().amax(1)
-        usable = peak.isfinite() & (peak >= torch.finfo(peak.dtype).tiny)
-        missing[name] = int((~usable).sum().item())
+        peak = finite(gradient).flatten(1).abs().amax(1)
+        missing[name] = int((peak < torch.finfo(peak.dtype).tiny).sum().item())
     shares = " and of ".join(f"{name} on {count}" for name, count in missing.items())
     figure = f"the gradient of {shares} of {len(rows)} images vanishes at a random start"
     return judged(any(noticeable(count, len(rows), VANISHED) for count in missing.values()), figure)

@@ -32,6 +32,25 @@ class CutGradient(Wrapped):
         return self.f(x.detach())
 
 
+class LostGradient(torch.autograd.Function):
+    """x, with a gradient that is no number."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * torch.nan
+
+
+class Lost(Wrapped):
+    """Every gradient is NaN."""
+
+    def forward(self, x):
+        return self.f(LostGradient.apply(x))
+
+
 class GarbledGradient(torch.autograd.Function):
     """x, with a gradient of the right size whose signs are scrambled."""
 

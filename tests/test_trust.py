@@ -86,6 +86,7 @@ ZOO = {
     "logits times 1,000": (broken.LoudLogits, {"zero gradients", "other loss"}),
     "quantized input": (broken.QuantizedInput, {"zero gradients", "black box", "binarization"}),
     "gradient cut off": (broken.CutGradient, {"zero gradients", "radius sweep", "binarization"}),
+    "gradient of NaN": (broken.Lost, {"zero gradients", "black box", "binarization"}),
     "gradient garbled": (broken.Garbled, {"transfer", "black box", "binarization"}),
     "softmax outputs": (broken.Probabilities, {"logits"}),
     "random noise layer": (broken.Noisy, {"randomized outputs"}),

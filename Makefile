@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test soak format clean
+.PHONY: demo test soak lowest format clean
 
 demo: $(VENV)/installed
 	$(BIN)/unperturbed demo
@@ -17,12 +17,20 @@ test: $(VENV)/installed
 soak: $(VENV)/installed
 	$(BIN)/python tests/soak.py
 
+# The tests with the least versions that are allowed; older ones of others' packages warn of themselves.
+lowest:
+	$(PYTHON) -m venv $(VENV)-lowest
+	$(VENV)-lowest/bin/pip install --quiet --constraint constraints-lowest.txt --editable '.[tensorboard]' \
+		pytest pytest-xdist hypothesis packaging
+	$(VENV)-lowest/bin/python -m pytest --numprocesses auto -m 'not slow' --override-ini filterwarnings=ignore \
+		--deselect tests/test_dependencies.py
+
 format: $(VENV)/installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-lowest build dist .pytest_cache .ruff_cache
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

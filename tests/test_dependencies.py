@@ -58,8 +58,8 @@ INDIRECT = "What these bring along"
 ALL = {name: row for heading in (*DIRECT, INDIRECT) for name, row in rows(heading).items()}
 
 
-def pinned_versions() -> dict[str, str]:
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
+def pinned_versions(file: str = "constraints.txt") -> dict[str, str]:
+    lines = (ROOT / file).read_text().splitlines()
     return {plain_name(name): version for name, _, version in (line.partition("==") for line in lines) if version}
 
 
@@ -111,6 +111,14 @@ def test_every_dependency_has_a_purpose(heading):
 def test_the_versions_on_the_page_are_those_that_the_tests_run_with():
     shown = {name: row[1] if len(row) == 4 else row[0] for name, row in ALL.items()}
     assert shown == pinned_versions()
+
+
+def test_the_least_versions_are_those_at_which_the_bounds_begin():
+    bounds = DIRECT["Runtime"] | DIRECT["Optional: `tensorboard`"]
+    least = pinned_versions("constraints-lowest.txt")
+    assert least.keys() == bounds.keys()
+    for name, bound in bounds.items():
+        assert f"{least[name]}.".startswith(f"{bound.removeprefix('>=')}."), name
 
 
 def test_the_page_names_everything_that_is_brought_along():

@@ -214,7 +214,7 @@ def strange(folder):
     [
         (damaged, "0.png is damaged ("),
         (text, "0.png is no picture that can be read: leave it out, or save it anew"),
-        (deep, "0.png has more than eight bits for a number (I;16): save it with eight, scaled"),
+        (deep, "0.png has more than eight bits for a number (I"),
         (huge, "0.png is a picture of absurd size: make it smaller, or leave it out"),
         (loose, "loose.png lies in no folder of a class: put it into one, or into unlabeled"),
         (single, "class bird has one picture, expected at least two, one of them for test"),

@@ -1,6 +1,7 @@
 """Several processes that train or attack together, as torchrun starts them; for one alone this does nothing."""
 
 import os
+import time
 from collections import abc
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ Value = TypeVar("Value")
 group: Any = torch.distributed
 MEETINGS = count()
 """how often processes have met"""
+LETTING_GO = 0.2
+"""seconds for the threads of a group to let go of the last tensors; destroyed before, it may wait for ever"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,4 +139,5 @@ def joined(device: str) -> abc.Generator[Processes]:
     try:
         yield present()
     finally:
+        time.sleep(LETTING_GO)
         group.destroy_process_group()

@@ -1,6 +1,7 @@
 """Folders of pictures become data sets, and finished models are asked about pictures."""
 
 import json
+import struct
 
 import numpy as np
 import pytest
@@ -125,8 +126,8 @@ def test_pictures_of_many_sizes_are_cut_to_one(tmp_path):
 def test_the_middle_of_a_picture_is_kept():
     pixels = np.zeros((4, 8), dtype=np.uint8)
     pixels[:, 2:6] = 200
-    assert torch.equal(cut_to(Image.fromarray(pixels), 4, 4, "gray"), torch.full((1, 4, 4), 200, dtype=torch.uint8))
-    colors = cut_to(Image.fromarray(noise(0, 5, 5, 3)), 5, 5, "rgb")
+    assert torch.equal(cut_to(Image.fromarray(pixels), (1, 4, 4)), torch.full((1, 4, 4), 200, dtype=torch.uint8))
+    colors = cut_to(Image.fromarray(noise(0, 5, 5, 3)), (3, 5, 5))
     assert torch.equal(colors, torch.from_numpy(noise(0, 5, 5, 3)).permute(2, 0, 1))
 
 
@@ -141,6 +142,10 @@ def test_a_picture_is_turned_as_its_camera_was_held(tmp_path):
     assert upright.shape == (8, 4)
     assert upright[:4].min() == 255
     assert upright[4:].max() == 0
+    word = struct.pack("<4sIHHHI4sI", b"II*\0", 8, 1, 0x0112, 2, 4, b"six\0", 0)
+    odd = save(tmp_path / "odd.png", pixels, exif=b"Exif\0\0" + word)
+    assert looked_at(odd) == ((4, 8), "gray")
+    assert np.array(opened(odd)).shape == (4, 8)
 
 
 @pytest.mark.parametrize(

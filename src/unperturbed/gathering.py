@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .pictures import Color, Shape, cut_to, files_in, is_picture, looked_at, opened, pictures_in
+from .pictures import Color, Shape, files_in, is_picture, looked_at, pictures_in, read_pictures
 from .printing import printable
 
 TRAIN, TEST, UNLABELED = "train", "test", "unlabeled"
@@ -131,15 +131,10 @@ def gathered(found: Found, size: tuple[int, int] | None, color: Color | None) ->
         some = ", ".join(f"{height} x {width}" for height, width in sorted(sizes)[:3])
         raise ValueError(f"the pictures have {len(sizes)} sizes ({some}, …): name one for all, as --size 32")
     height, width = size or sizes.pop()
-    kind: Color = color or ("rgb" if any(of == "rgb" for _, of in looks) else "gray")
-
-    def images(paths: Sequence[Path]) -> Tensor:
-        pixels = [cut_to(opened(path), height, width, kind) for path in paths]
-        return torch.stack(pixels) if pixels else torch.empty(0, channels, height, width, dtype=torch.uint8)
-
-    channels = 1 if kind == "gray" else 3
-    train, test = images([path for path, _ in found.train]), images([path for path, _ in found.test])
-    unlabeled = images(found.unlabeled)
+    kind = color or ("rgb" if any(of == "rgb" for _, of in looks) else "gray")
+    shape = (1 if kind == "gray" else 3, height, width)
+    train, test = (read_pictures([path for path, _ in part], shape) for part in (found.train, found.test))
+    unlabeled = read_pictures(found.unlabeled, shape)
     known = {checksum(image) for part in (train, unlabeled) for image in part}
     arrays = {
         "train_images": train.numpy(),
@@ -150,7 +145,7 @@ def gathered(found: Found, size: tuple[int, int] | None, color: Color | None) ->
     }
     return Gathered(
         arrays=arrays | ({"unlabeled_images": unlabeled.numpy()} if len(unlabeled) else {}),
-        shape=(channels, height, width),
+        shape=shape,
         repeated=sum(checksum(image) in known for image in test),
     )
 

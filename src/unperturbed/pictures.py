@@ -1,7 +1,7 @@
 """Pictures out of files: found in folders, turned upright, cut to one shape; damaged ones refused in one sentence."""
 
 import warnings
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -17,10 +17,10 @@ Shape = tuple[int, int, int]
 Color = Literal["gray", "rgb"]
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 """of the names of pictures, in small letters"""
-CHANNELS: dict[str, tuple[int, str]] = {"gray": (1, "L"), "rgb": (3, "RGB")}
-"""of each kind of color, with its name in Pillow"""
-ORIENTATION = 0x0112
-"""the field of EXIF that says how a camera was held; from 5 on the picture lies on its side"""
+MODES = {1: "L", 3: "RGB"}
+"""names in Pillow of images with so many channels"""
+ORIENTATION, ON_ITS_SIDE = 0x0112, (5, 6, 7, 8)
+"""the field of EXIF that says how a camera was held, and its values for a picture that lies on its side"""
 GRAY = ("1", "L", "LA")
 """kinds of pictures in Pillow that have no color"""
 COARSE = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "HSV", "LAB")
@@ -72,7 +72,7 @@ def looked_at(path: Path) -> tuple[tuple[int, int], Color]:
     """Height, width and color of a picture, from the beginning of its file."""
     with refused_if_damaged(path), Image.open(path) as found:
         width, height = found.size
-        on_its_side = found.getexif().get(ORIENTATION, 1) >= 5
+        on_its_side = found.getexif().get(ORIENTATION) in ON_ITS_SIDE
         return (width, height) if on_its_side else (height, width), "gray" if found.mode in GRAY else "rgb"
 
 
@@ -93,17 +93,19 @@ def opened(path: Path) -> Image.Image:
     return picture
 
 
-def cut_to(picture: Image.Image, height: int, width: int, color: Color) -> Tensor:
+def cut_to(picture: Image.Image, shape: Shape) -> Tensor:
     """The middle of a picture as uint8 (C, H, W), as much of it as has that shape, scaled with smoothing."""
-    plain = picture.convert(CHANNELS[color][1])
+    channels, height, width = shape
+    plain = picture.convert(MODES[channels])
     if plain.size != (width, height):
         plain = ImageOps.fit(plain, (width, height), Image.Resampling.BILINEAR)
     pixels = torch.from_numpy(np.array(plain, dtype=np.uint8))
-    return pixels[None] if color == "gray" else pixels.permute(2, 0, 1).contiguous()
+    return pixels.view(height, width, channels).permute(2, 0, 1).contiguous()
 
 
-def read_pictures(paths: list[Path], shape: Shape) -> Tensor:
+def read_pictures(paths: Sequence[Path], shape: Shape) -> Tensor:
     """Pictures as uint8 (N, C, H, W) of that shape."""
-    channels, height, width = shape
-    color: Color = "gray" if channels == 1 else "rgb"
-    return torch.stack([cut_to(opened(path), height, width, color) for path in paths])
+    images = torch.empty(len(paths), *shape, dtype=torch.uint8)
+    for image, path in zip(images, paths, strict=True):
+        image.copy_(cut_to(opened(path), shape))
+    return images

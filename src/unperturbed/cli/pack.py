@@ -79,13 +79,9 @@ def size_of(command: Pack) -> tuple[int, int] | None:
 
 def spoken(out: Path, made: Gathered) -> str:
     """What the file holds, and what to do with it."""
-    counts = [len(made.arrays[part]) if part in made.arrays else 0 for part in PARTS]
-    train, test, unlabeled, classes = counts
+    counted_parts = ("train_images", "test_images", "unlabeled_images", "classes")
+    train, test, unlabeled, classes = (len(made.arrays.get(part, ())) for part in counted_parts)
     images = f"{train:,} training, {test:,} test and {unlabeled:,} unlabeled images"
     shape = " x ".join(map(str, made.shape))
     follow = f"unperturbed train digits-pixel-srt --data.name {in_shell(out)} --data.labeled None --out runs/own"
     return f"{out}: {classes} classes, {images} of {shape}; next: {follow}"
-
-
-PARTS = ("train_images", "test_images", "unlabeled_images", "classes")
-"""what is counted"""

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from ..evaluation import evaluate
@@ -108,7 +109,7 @@ def as_text(rows: list[dict[str, Any]], report: Report | None, width: int = 118)
     for row in rows:
         under = [STANDS if found["stands"] else found["answer"] for found in row["under"].values()]
         cells = (row["picture"], row["answer"], f"{row['probability']:.1%}", *under)
-        table.add_row(*(printable(cell).replace("[", r"\[") for cell in cells))
+        table.add_row(*(escape(printable(cell)) for cell in cells))
     console = Console(width=width, force_terminal=sys.stdout.isatty(), highlight=False)
     with console.capture() as captured:
         console.print(table)

@@ -121,8 +121,9 @@ class Reproduction:
         except DivergedError as error:
             if len(runs) == 1:
                 note(self.out / runs[0].name, failed=str(error))
-            for run in runs if len(runs) > 1 else ():
-                self.train_or_note([run])
+            else:
+                for run in runs:
+                    self.train_or_note([run])
 
     def train(self, runs: Sequence[PlannedRun]) -> None:
         """Train these runs side by side."""
@@ -141,8 +142,8 @@ class Reproduction:
             device = str(provenance(pick_device(self.device))["device"])
             for path, recipe in directories.items():
                 if (path / "recipe.json").is_file():
-                    together = len(runs) + self.beside
-                    note_circumstances(path, device, together, seconds_of_teacher(self.out / TEACHERS, recipe))
+                    teacher = seconds_of_teacher(self.out / TEACHERS, recipe)
+                    note_circumstances(path, device, len(runs) + self.beside, teacher)
 
     def wanted(self, run: PlannedRun) -> dict[str, Any]:
         """The attacks on a run, but for those that are left for later or made on fewer images."""
@@ -226,8 +227,7 @@ class Reproduction:
             note(directory.path, surfaces=measured)
         if (other := other_weights(directory.path)) is not None:
             model.load_state_dict(other)
-            path = directory.path / OTHER_REPORT
-            self.evaluated(run, model, dataset, recipe, path, self.quick(run), watcher)
+            self.evaluated(run, model, dataset, recipe, directory.path / OTHER_REPORT, self.quick(run), watcher)
 
     def quick(self, run: PlannedRun) -> dict[str, Any]:
         """The attacks on the weights that a run did not keep."""

@@ -14,7 +14,7 @@ from rich.table import Table
 from ..evaluation import evaluate
 from ..finished import Finished, load
 from ..pictures import pictures_in, read_pictures
-from ..printing import counted, printable
+from ..printing import printable
 from ..progress import watching
 from ..recipes import usual_budget
 from ..recipes.budgets import Budget, chosen
@@ -114,7 +114,7 @@ def as_text(rows: list[dict[str, Any]], report: Report | None, width: int = 118)
     with console.capture() as captured:
         console.print(table)
     lines = [
-        f"under {result.name} ({result.budget}) {standing} of {counted(len(rows), 'answer')} stand"
+        f"answers that stand under {result.name} ({result.budget}): {standing} of {len(rows)}"
         for result in attacks
         for standing in [sum(row["under"][result.name]["stands"] for row in rows)]
     ]

@@ -3,6 +3,8 @@
 import json
 import re
 import struct
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import torch
 from PIL import Image
 
 from unperturbed import cli
+from unperturbed.cli.predict import answered, as_text
 from unperturbed.datasets import load
 from unperturbed.pictures import cut_to, looked_at, opened, pictures_in, read_pictures
 
@@ -274,3 +277,20 @@ def test_a_model_trained_on_pictures_is_asked_about_others(album, tmp_path, caps
     cli.main(["predict", str(run), str(album / "cat"), "--attacks", "pgd", "--budget.eps", "0.5"])
     said = capsys.readouterr().out
     assert re.search(r"^answers that stand under pgd \(Linf 0.5, .*\): \d+ of 10$", said, re.M)
+
+
+def test_an_answer_stands_where_an_attack_leaves_its_class():
+    finished = SimpleNamespace(classes=("cat", "dog"))
+    pgd = SimpleNamespace(name="pgd", budget="Linf 0.1", predicted=torch.tensor([0, 0]))
+    report = SimpleNamespace(attacks=[pgd])
+    rows = answered(
+        finished, [Path("[a].png"), Path("b.png")], torch.tensor([0, 1]), torch.tensor([0.9, 0.8]), report
+    )
+    assert [row["under"]["pgd"] for row in rows] == [
+        {"answer": "cat", "stands": True},
+        {"answer": "cat", "stands": False},
+    ]
+    *_, first, second, _, last = as_text(rows, report).splitlines()
+    assert [cell.strip() for cell in first.split("│")[1:-1]] == ["[a].png", "cat", "90.0%", "stands"]
+    assert [cell.strip() for cell in second.split("│")[1:-1]] == ["b.png", "dog", "80.0%", "cat"]
+    assert last == "answers that stand under pgd (Linf 0.1): 1 of 2"

@@ -25,7 +25,7 @@ import torch
 import tyro
 from torch import nn
 
-from unperturbed.data import ProportionalBatches
+from unperturbed.batches import ProportionalBatches
 from unperturbed.images import Images
 from unperturbed.models import DigitsCNN
 from unperturbed.neighborhoods import Linf

@@ -6,12 +6,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from unperturbed.data import (
-    Data,
-    ProportionalBatches,
-    augment,
-    split,
-)
+from unperturbed import batches as batches_module
+from unperturbed.batches import ProportionalBatches
+from unperturbed.data import Data, augment, split
 from unperturbed.inputs import as_float, check_images, check_labels
 
 
@@ -251,6 +248,22 @@ def test_labeled_and_unlabeled_parts_are_shuffled_apart():
     batches = ProportionalBatches(labeled=64, unlabeled=64, batch=128, seed=0)
     from_labeled, from_unlabeled = batches.rows(0)
     assert not torch.equal(from_labeled, from_unlabeled)
+
+
+def test_runs_that_train_by_turns_draw_the_order_of_an_epoch_once_each(monkeypatch):
+    drawn = []
+    whole = batches_module.permutation
+
+    def counted(size: int, seed: int, epoch: int, part: str) -> torch.Tensor:
+        drawn.append((seed, epoch, part))
+        return whole(size, seed, epoch, part)
+
+    monkeypatch.setattr(batches_module, "permutation", counted)
+    runs = [ProportionalBatches(labeled=20, unlabeled=60, batch=8, seed=seed) for seed in range(6)]
+    for step in range(20):
+        for run in runs:
+            run.rows(step)
+    assert len(drawn) == len(set(drawn)) == len(runs) * 2 * 2, "two epochs, of labeled and of unlabeled images"
 
 
 def test_changing_a_batch_does_not_change_the_next_time():

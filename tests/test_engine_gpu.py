@@ -38,7 +38,8 @@ from unperturbed.recipes import usual_budget
 from unperturbed.reservoir import Reservoir, image_files
 from unperturbed.schedules import Cyclic, Piecewise, Ramp
 from unperturbed.solvers import FGSM, PGD, WorstOfK
-from unperturbed.trainer import Trainer, run_together
+from unperturbed.trainer import Trainer
+from unperturbed.turns import run_together
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 GPU = torch.device("cuda")

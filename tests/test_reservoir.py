@@ -18,9 +18,11 @@ import pytest
 import torch
 
 from tiny import TINY as A_SECOND
-from unperturbed import cli, data, reservoir, trainer
+from unperturbed import batches as batches_module
+from unperturbed import cli, reservoir, trainer
 from unperturbed.averaging import Average
-from unperturbed.data import Data, ProportionalBatches
+from unperturbed.batches import ProportionalBatches
+from unperturbed.data import Data
 from unperturbed.datasets import load
 from unperturbed.images import parts, some_rows
 from unperturbed.processes import Processes
@@ -58,11 +60,8 @@ def folder(tmp_path):
 @pytest.fixture
 def small_windows(monkeypatch):
     """Windows of 32 images, so that a few hundred are many."""
-    monkeypatch.setattr(data, "BLOCK", 8)
-    monkeypatch.setattr(data, "WINDOW", 32)
-    data._window.cache_clear()
-    yield
-    data._window.cache_clear()
+    monkeypatch.setattr(batches_module, "BLOCK", 8)
+    monkeypatch.setattr(batches_module, "WINDOW", 32)
 
 
 # The order
@@ -106,9 +105,7 @@ def test_a_batch_in_windows_is_a_function_of_seed_and_number_alone(small_windows
     found = {step: order.unlabeled_rows(step) for step in steps}
     random.Random(0).shuffle(steps)
     for step in steps:
-        data._window.cache_clear()
-        data._permutation.cache_clear()
-        assert torch.equal(order.unlabeled_rows(step), found[step])
+        assert torch.equal(batches().unlabeled_rows(step), found[step])
     assert not torch.equal(batches(seed=4).unlabeled_rows(0), found[0])
 
 
@@ -134,8 +131,8 @@ def test_the_order_of_eighty_million_images_takes_little_memory():
     step = order.steps_per_epoch // 2
     rows = order.unlabeled_rows(step)
     assert len(rows.unique()) == len(rows) >= 127
-    assert sum(tensor.numel() for tensor in data._window(80_000_000, 3, 0, 600)) == 2 * data.WINDOW
-    assert data._permutation(80_000_000 // data.BLOCK, 3, 0, "blocks").numel() == 78_125
+    assert sum(tensor.numel() for tensor in order.orders.window(80_000_000, 3, 0, 600)) == 2 * batches_module.WINDOW
+    assert order.orders.permutation(80_000_000 // batches_module.BLOCK, 3, 0, "blocks").numel() == 78_125
 
 
 def test_labeled_images_keep_a_share_of_each_batch_however_many_unlabeled_ones_there_are():

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .data import ProportionalBatches
+from .batches import ProportionalBatches
 from .objectives import Batch
 from .processes import Processes
 

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from .averaging import Average, AveragedModel, gathering
 from .awp import perturbed_weights, remembering
+from .batches import ProportionalBatches
 from .cutting import cut, cut_unlabeled, fewest_labeled, part_count
-from .data import Data, ProportionalBatches, augment
+from .data import Data, augment
 from .engine import Accelerated, Engine, Hastener, Recorded, fused, stateless
 from .images import Images
 from .inputs import as_float

@@ -1,8 +1,7 @@
 """The training loop: one stateful class, stopped and resumed at any step without a trace."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -10,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from .averaging import Average, estimate_batchnorm, require_average
+from .batches import ProportionalBatches
 from .cutting import require_parts
-from .data import Data, ProportionalBatches
+from .data import Data
 from .engine import Engine, Precision, engine_for
 from .guards import CollapseAlarm, DivergedError, Record, blame
 from .images import Images
@@ -19,11 +19,12 @@ from .inputs import as_float
 from .objectives import Objective, Terms, frozen, has_robust_term
 from .processes import present, shared
 from .recipe import SGD, Validation
-from .runtime import generator, random_numbers_kept
+from .runtime import generator
 from .schedules import Ramp
 from .selection import Selection
 from .solvers import require_count
 from .step import Labeler, Step
+from .turns import run_together
 
 PROBE = 256
 """images of each part on which C(x) is watched"""
@@ -280,21 +281,3 @@ class Trainer:
         except (KeyError, RuntimeError, ValueError, TypeError, AttributeError) as error:
             reason = str(error).splitlines()[-1].strip()
             raise ValueError(f"the checkpoint does not fit this recipe ({reason}): delete it to start anew") from None
-
-
-def run_together(runs: Sequence[Iterator[int]], device: torch.device, stop: Callable[[], bool] = bool) -> bool:
-    """Take the steps of several runs in turn, until all end (then true) or are to stop; on a GPU in streams."""
-    on_gpu = device.type == "cuda"
-    streams = [torch.cuda.stream(torch.cuda.Stream(device)) if on_gpu else nullcontext() for _ in runs]
-    if on_gpu:
-        torch.cuda.synchronize(device)
-    going = dict(enumerate(runs))
-    with random_numbers_kept(device):
-        while going and not stop():
-            for number, run in list(going.items()):
-                with streams[number]:
-                    if next(run, None) is None:
-                        del going[number]
-    if on_gpu:
-        torch.cuda.synchronize(device)
-    return not going

@@ -27,7 +27,8 @@ from .runs import RunDirectory
 from .runtime import derived_seed, pick_device
 from .schedules import Cyclic, Ramp
 from .stopping import agreed, kept_where_one_diverges, leave_checkpoints, telling_of_checkpoint, waiting_for_others
-from .trainer import Trainer, Watcher, run_together
+from .trainer import Trainer, Watcher
+from .turns import run_together
 
 Model = TypeVar("Model", bound=nn.Module)
 BATCH = 128

@@ -407,6 +407,14 @@ def test_the_page_is_written_by_the_command_and_refuses_results_of_another_versi
     assert "format 7, this version reads 1" in refused(*words, capsys=capsys)
 
 
+@pytest.mark.parametrize("name", ["table-3", "all", "nothing-of-the-kind"])
+def test_the_page_is_of_all_experiments_and_not_of_one_that_is_named(name, tmp_path, capsys):
+    files.write(evidence("mnist-pixel-srt", pgd=12.3), tmp_path)
+    sentence = refused(name, "--write", tmp_path / "page.md", "--results", tmp_path, capsys=capsys)
+    assert f"--write writes the page of all experiments, got '{name}': leave that out" in sentence
+    assert not (tmp_path / "page.md").exists()
+
+
 def test_no_page_is_written_over_another_without_a_result(tmp_path, capsys):
     target = tmp_path / "page.md"
     target.write_text("results")

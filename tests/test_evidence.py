@@ -14,7 +14,7 @@ from unperturbed.experiments.account import editions as editions_of
 from unperturbed.experiments.catalog import experiments
 from unperturbed.experiments.definition import Cell
 from unperturbed.experiments.planning import planned
-from unperturbed.experiments.results import page, write_page
+from unperturbed.experiments.results import FOLDER, page, write_page
 from unperturbed.models import ResNet18
 from unperturbed.recipes import named
 from unperturbed.report import AttackResult, Report
@@ -254,6 +254,33 @@ def test_smoke_runs_are_no_results(tmp_path):
     files.write(evidence("mnist-pixel-srt", pgd=12.3), tmp_path)
     assert write_page(tmp_path, tmp_path / "page.md") == 1
     assert "96.60 / 12.30" in (tmp_path / "page.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("repository/docs/results.md", "stands in [fidelity.md](fidelity.md)."),
+        ("repository/docs/more/results.md", "stands in [fidelity.md](../fidelity.md)."),
+        ("repository/results.md", "stands in [fidelity.md](docs/fidelity.md)."),
+        ("repository/build/pages/results.md", "stands in [fidelity.md](../../docs/fidelity.md)."),
+        ("results.md", "stands in docs/fidelity.md."),
+    ],
+)
+def test_the_link_of_the_page_leads_from_where_it_lies_or_is_none(page, words, tmp_path):
+    files.write(evidence("mnist-pixel-srt", pgd=12.3), tmp_path / "evidence")
+    (tmp_path / "repository" / "docs").mkdir(parents=True)
+    (tmp_path / "repository" / "docs" / "fidelity.md").touch()
+    (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
+    write_page(tmp_path / "evidence", tmp_path / page)
+    assert words in (tmp_path / page).read_text(encoding="utf-8")
+
+
+def test_the_page_of_results_is_written_as_it_is_committed(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "fidelity.md").touch()
+    write_page(FOLDER, tmp_path / "docs" / "results.md")
+    assert (tmp_path / "docs" / "results.md").read_bytes() == (ROOT / "docs" / "results.md").read_bytes()
 
 
 def test_a_table_that_no_run_belongs_to_stands_on_the_page_as_well():

@@ -41,7 +41,7 @@ from unperturbed.recipes import named
 from unperturbed.recipes.published import COMPARED_ON_CIFAR10, COMPARED_ON_MNIST
 from unperturbed.runs import RunDirectory
 from unperturbed.signals import StoppedError
-from unperturbed.training import fresh_model
+from unperturbed.training import fresh_model, train
 from unperturbed.unfinished import Part, Unfinished
 
 SMOKE = ("--scale", "smoke", "--device", "cpu")
@@ -687,6 +687,18 @@ def test_a_finished_run_keeps_both_weights_and_no_checkpoint(tmp_path):
         assert all(torch.equal(kept[name], weight) for name, weight in other.items())
     found = files.of_run(path, run.trial.name, 0, "smoke", "own")
     assert found.selected == {"step": state["best"]["step"], "accuracy": state["best"]["accuracy"]}
+
+
+def test_a_finished_run_is_not_trained_anew_by_train(tmp_path):
+    (run,) = planned(chosen(["table-4"]), "smoke", "own", (0,), "mnist-pixel-at-*")
+    reproduction(tmp_path).carry_out([run])
+    path = tmp_path / run.name
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    with pytest.raises(
+        ValueError, match="holds a finished run without a checkpoint, which would start from its first"
+    ):
+        train(run.recipe, path, device="cpu")
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
 
 
 def test_attacks_on_the_other_weights_go_on_where_they_were_stopped(tmp_path):

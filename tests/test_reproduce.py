@@ -671,6 +671,7 @@ def test_the_seconds_of_a_run_count_those_of_its_teacher(tmp_path):
         taught = files.seconds_of(RunDirectory(teacher)) if run.recipe.labeler == "teacher" else 0.0
         found = files.of_run(tmp_path / run.name, run.trial.name, 0, "smoke", "own")
         assert found.seconds == pytest.approx(files.seconds_of(RunDirectory(tmp_path / run.name)) + taught)
+        assert found.teacher_seconds == taught
     assert {run.recipe.labeler for run in runs} == {"teacher", "current"}
 
 

@@ -8,10 +8,24 @@ import pytest
 import torch
 from torch import nn
 
-from unperturbed.attacks import DDN, JSMA, Attack, Bounded, Searched, cw_linf, fgsm, grid, mi_fgsm, pgd, random
+from unperturbed.attacks import (
+    DDN,
+    JSMA,
+    Attack,
+    Bounded,
+    Searched,
+    compound,
+    cw_linf,
+    fgsm,
+    grid,
+    mi_fgsm,
+    pgd,
+    random,
+)
 from unperturbed.losses import cross_entropy, margin
 from unperturbed.neighborhoods import L2, Linf, Spatial
 from unperturbed.recipes.budgets import Budget
+from unperturbed.solvers import PGD
 
 TURNS = Spatial(rotation=30.0, translation=0.0)
 SHIFTS = Spatial(rotation=0.0, translation=2.0)
@@ -352,6 +366,10 @@ def test_the_step_of_pgd_follows_from_eps_and_steps_unless_it_is_given():
         (lambda: pgd(norm="L2"), r"the norm of pgd must be Linf or L2 itself, as in pgd\(norm=L2\), got 'L2'"),
         (lambda: fgsm(eps=-0.1), "Linf.eps must be a finite number of at least 0, got -0.1"),
         (lambda: random(draws=0), "WorstOfK.k must be at least 1, got 0"),
+        (lambda: grid(Spatial), "Grid.around must be a neighborhood, as .*, got <class "),
+        (lambda: compound(PGD), r"each of Sequential.stages must be a solver, as .*, got <class "),
+        (lambda: replace(pgd(), solver=PGD), r"Searched.solver must be a solver, as .*, got <class "),
+        (lambda: replace(pgd(), within=Linf), r"Searched.within must be a neighborhood, as .*, got <class "),
         (lambda: grid(Linf()), "Grid.around must have a handful of parameters"),
     ],
 )

@@ -1323,6 +1323,9 @@ def kind_of(part: object) -> str:
 class Changeable:
     value: float = 1.0
 
+    def __call__(self, loss, x, rng):
+        return x
+
 
 @dataclass(frozen=True)
 class Holding:

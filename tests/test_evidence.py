@@ -9,13 +9,21 @@ import torch
 
 from handmade import evidence, report, sweep
 from unperturbed.experiments import evidence as files
-from unperturbed.experiments.account import Edition, attacks_made, experiment_text, headline, table_text
+from unperturbed.experiments.account import (
+    Edition,
+    attacks_made,
+    experiment_text,
+    headline,
+    seconds_trained,
+    table_text,
+)
 from unperturbed.experiments.account import editions as editions_of
 from unperturbed.experiments.catalog import experiments
 from unperturbed.experiments.definition import Cell
 from unperturbed.experiments.planning import planned
-from unperturbed.experiments.results import page, write_page
+from unperturbed.experiments.results import FOLDER, page, write_page
 from unperturbed.models import ResNet18
+from unperturbed.recipe import of_teacher
 from unperturbed.recipes import named
 from unperturbed.report import AttackResult, Report
 
@@ -240,6 +248,31 @@ def test_hours_device_seeds_and_differences_are_told():
     assert sum(each.seconds for each in attacks_made(more)) == 3 * result.seconds
 
 
+def test_a_teacher_that_runs_share_counts_once():
+    rst, uat = named("mnist-pixel-rst"), named("mnist-pixel-uat-ft")
+    assert of_teacher(rst) == of_teacher(uat)
+    one = evidence("mnist-pixel-rst", pgd=96, seconds=7200.0, teacher_seconds=3600.0, together=4, recipe=rst)
+    two = evidence("mnist-pixel-uat", pgd=96, seconds=9000.0, teacher_seconds=3600.0, recipe=uat)
+    text = experiment_text(experiments()["table-4"], [one, two])
+    assert "2 runs of SmallCNN (seeds 0) on cpu: 2.75 hours of training" in text
+    assert seconds_trained([one]) == 3600 / 4 + 3600, "it is trained before the runs that share a device"
+    apart = 3600 / 4 + 9000 + 3600
+    assert seconds_trained([one, replace(two, recipe=replace(uat, seed=1))]) == apart
+    assert seconds_trained([one, replace(two, teacher_seconds=1800.0)]) == apart, "it was trained again elsewhere"
+    assert seconds_trained([one, replace(two, teacher_seconds=0.0)]) == apart, "a file that does not tell of it"
+
+
+def test_seconds_of_a_teacher_need_not_be_told(tmp_path):
+    path = files.write(evidence("mnist-pixel-rst", seconds=9.0, teacher_seconds=4.0), tmp_path)
+    (told,) = files.read_all(tmp_path)
+    assert (told.seconds, told.teacher_seconds) == (9.0, 4.0)
+    tree = json.loads(path.read_text())
+    del tree["teacher_seconds"]
+    path.write_text(json.dumps(tree))
+    (untold,) = files.read_all(tmp_path)
+    assert (untold.seconds, untold.teacher_seconds) == (9.0, 0.0)
+
+
 def test_all_devices_that_a_run_was_trained_on_are_noted(tmp_path):
     files.note_circumstances(tmp_path, "cuda: NVIDIA H200", 4, 3.0)
     files.note_circumstances(tmp_path, "cpu: x86_64", 1, 0.0)
@@ -254,6 +287,33 @@ def test_smoke_runs_are_no_results(tmp_path):
     files.write(evidence("mnist-pixel-srt", pgd=12.3), tmp_path)
     assert write_page(tmp_path, tmp_path / "page.md") == 1
     assert "96.60 / 12.30" in (tmp_path / "page.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("repository/docs/results.md", "stands in [fidelity.md](fidelity.md)."),
+        ("repository/docs/more/results.md", "stands in [fidelity.md](../fidelity.md)."),
+        ("repository/results.md", "stands in [fidelity.md](docs/fidelity.md)."),
+        ("repository/build/pages/results.md", "stands in [fidelity.md](../../docs/fidelity.md)."),
+        ("results.md", "stands in docs/fidelity.md."),
+    ],
+)
+def test_the_link_of_the_page_leads_from_where_it_lies_or_is_none(page, words, tmp_path):
+    files.write(evidence("mnist-pixel-srt", pgd=12.3), tmp_path / "evidence")
+    (tmp_path / "repository" / "docs").mkdir(parents=True)
+    (tmp_path / "repository" / "docs" / "fidelity.md").touch()
+    (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
+    write_page(tmp_path / "evidence", tmp_path / page)
+    assert words in (tmp_path / page).read_text(encoding="utf-8")
+
+
+def test_the_page_of_results_is_written_as_it_is_committed(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "fidelity.md").touch()
+    write_page(FOLDER, tmp_path / "docs" / "results.md")
+    assert (tmp_path / "docs" / "results.md").read_bytes() == (ROOT / "docs" / "results.md").read_bytes()
 
 
 def test_a_table_that_no_run_belongs_to_stands_on_the_page_as_well():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from unperturbed.guards import CollapseAlarm, blame, require_use_by
-from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Standard, has_robust_term
+from unperturbed.guards import CollapseAlarm, blame, has_robust_term, require_use_by
+from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Standard
 from unperturbed.recipe import SGD, Recipe
 from unperturbed.schedules import Cyclic, Piecewise
 

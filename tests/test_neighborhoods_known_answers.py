@@ -399,9 +399,13 @@ def test_a_composed_grid_refuses_wrong_counts(points, x):
         Composed(parts=(Blur(), Spatial())).grid(x, points)
 
 
-def test_composed_of_nothing_is_refused():
+def test_composed_of_nothing_or_of_what_is_no_neighborhood_is_refused():
     with pytest.raises(ValueError, match="at least one neighborhood"):
         Composed(parts=())
+    with pytest.raises(ValueError, match=r"a tuple of at least one neighborhood, got Linf\("):
+        Composed(parts=Linf())
+    with pytest.raises(ValueError, match=r"^each of Composed\.parts must be a neighborhood, as .*, got <class "):
+        Composed(parts=(Spatial(), Linf))
 
 
 # All of them

@@ -1,5 +1,5 @@
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, nan
 
@@ -11,7 +11,7 @@ from reference import objectives as slow
 from reference import solvers as slow_solvers
 from unperturbed.losses import cross_entropy
 from unperturbed.neighborhoods import Linf
-from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Batch, Objective, Standard, Terms, frozen
+from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Objective, Standard, Terms, frozen
 from unperturbed.solvers import PGD, WorstOfK
 
 SOLVER = PGD(around=Linf(eps=0.1), steps=4, step_size=0.04, noise=0.01)
@@ -24,6 +24,18 @@ OBJECTIVES = {
     "SRT with WorstOfK": SRT(solver=WorstOfK(k=3)),
 }
 every_objective = pytest.mark.parametrize("objective", OBJECTIVES.values(), ids=OBJECTIVES)
+
+
+@dataclass
+class OwnSolver:
+    """A stranger's, which can be made of three values as well as called with them."""
+
+    one: object = None
+    two: object = None
+    three: object = None
+
+    def __call__(self, loss, x, rng):
+        return x
 
 
 def seeded(seed=0):
@@ -279,6 +291,32 @@ def test_an_error_in_a_solver_is_passed_on_and_leaves_the_classifier_trainable(f
 def test_a_weight_must_be_finite_and_not_negative(weight):
     with pytest.raises(ValueError, match=rf"SRT\.weight must be a finite number of at least 0, got {weight}"):
         SRT(weight=weight)
+
+
+@pytest.mark.parametrize("solver", [PGD, OwnSolver, Linf(), None], ids=["class", "own class", "neighborhood", "none"])
+@pytest.mark.parametrize("objective", [AT, SRT, TRADES, KLR, UAT])
+def test_what_is_no_solver_is_refused_in_a_sentence(objective, solver):
+    sentence = rf"^{objective.__name__}\.solver must be a solver, as PGD\(around=Linf\(eps=8 / 255\)\), got "
+    with pytest.raises(ValueError, match=sentence) as error:
+        objective(solver=solver)
+    assert str(error.value).endswith(repr(solver))
+
+
+def test_what_is_no_solver_is_shown_in_one_line_that_is_not_too_long():
+    with pytest.raises(ValueError, match=r"got tensor\(.{,100} …$") as error:
+        SRT(solver=torch.zeros(9, 9))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("given", [SRT, OwnSolver, Linf(), None], ids=["class", "own class", "neighborhood", "none"])
+def test_a_mixture_refuses_what_is_no_objective(given):
+    with pytest.raises(ValueError, match=r"^each of Mixture\.objectives must be one that \(f, batch, rng\) can be "):
+        Mixture(objectives=(AT(), given))
+
+
+def test_a_mixture_of_one_objective_needs_a_tuple_too():
+    with pytest.raises(ValueError, match=r"^Mixture\.objectives must be a tuple of at least one objective, got AT\("):
+        Mixture(objectives=AT())
 
 
 @pytest.mark.parametrize("smoothing", [-0.1, 1.0, 2.0, nan, inf])

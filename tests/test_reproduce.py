@@ -41,7 +41,7 @@ from unperturbed.recipes import named
 from unperturbed.recipes.published import COMPARED_ON_CIFAR10, COMPARED_ON_MNIST
 from unperturbed.runs import RunDirectory
 from unperturbed.signals import StoppedError
-from unperturbed.training import fresh_model
+from unperturbed.training import fresh_model, train
 from unperturbed.unfinished import Part, Unfinished
 
 SMOKE = ("--scale", "smoke", "--device", "cpu")
@@ -407,6 +407,14 @@ def test_the_page_is_written_by_the_command_and_refuses_results_of_another_versi
     assert "format 7, this version reads 1" in refused(*words, capsys=capsys)
 
 
+@pytest.mark.parametrize("name", ["table-3", "all", "nothing-of-the-kind"])
+def test_the_page_is_of_all_experiments_and_not_of_one_that_is_named(name, tmp_path, capsys):
+    files.write(evidence("mnist-pixel-srt", pgd=12.3), tmp_path)
+    sentence = refused(name, "--write", tmp_path / "page.md", "--results", tmp_path, capsys=capsys)
+    assert f"--write writes the page of all experiments, got '{name}': leave that out" in sentence
+    assert not (tmp_path / "page.md").exists()
+
+
 def test_no_page_is_written_over_another_without_a_result(tmp_path, capsys):
     target = tmp_path / "page.md"
     target.write_text("results")
@@ -663,6 +671,7 @@ def test_the_seconds_of_a_run_count_those_of_its_teacher(tmp_path):
         taught = files.seconds_of(RunDirectory(teacher)) if run.recipe.labeler == "teacher" else 0.0
         found = files.of_run(tmp_path / run.name, run.trial.name, 0, "smoke", "own")
         assert found.seconds == pytest.approx(files.seconds_of(RunDirectory(tmp_path / run.name)) + taught)
+        assert found.teacher_seconds == taught
     assert {run.recipe.labeler for run in runs} == {"teacher", "current"}
 
 
@@ -679,6 +688,18 @@ def test_a_finished_run_keeps_both_weights_and_no_checkpoint(tmp_path):
         assert all(torch.equal(kept[name], weight) for name, weight in other.items())
     found = files.of_run(path, run.trial.name, 0, "smoke", "own")
     assert found.selected == {"step": state["best"]["step"], "accuracy": state["best"]["accuracy"]}
+
+
+def test_a_finished_run_is_not_trained_anew_by_train(tmp_path):
+    (run,) = planned(chosen(["table-4"]), "smoke", "own", (0,), "mnist-pixel-at-*")
+    reproduction(tmp_path).carry_out([run])
+    path = tmp_path / run.name
+    before = {file.name: file.read_bytes() for file in path.iterdir()}
+    with pytest.raises(
+        ValueError, match="holds a finished run without a checkpoint, which would start from its first"
+    ):
+        train(run.recipe, path, device="cpu")
+    assert {file.name: file.read_bytes() for file in path.iterdir()} == before
 
 
 def test_attacks_on_the_other_weights_go_on_where_they_were_stopped(tmp_path):

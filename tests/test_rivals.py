@@ -162,7 +162,7 @@ def test_a_mixture_is_the_mean_of_its_objectives(f, batch, rng):
     every = [part(f, batch, drawn) for part in parts]
     torch.testing.assert_close(mixed.standard, sum(terms.standard for terms in every) / 3)
     torch.testing.assert_close(mixed.robust, sum(terms.robust for terms in every) / 3)
-    with pytest.raises(ValueError, match=r"Mixture\.objectives must be at least 1"):
+    with pytest.raises(ValueError, match=r"Mixture\.objectives must be a tuple of at least one objective, got \(\)"):
         Mixture(objectives=())
 
 

@@ -427,6 +427,24 @@ def test_a_directory_with_files_of_somebody_else_is_refused_and_left_untouched(t
     assert snapshot(tmp_path) == before
 
 
+def test_a_finished_run_without_a_checkpoint_is_refused_and_left_untouched(run):
+    run.write_log({"step": 1})
+    run.weights.write_bytes(b"weights")
+    before = snapshot(run.path)
+    with pytest.raises(
+        ValueError, match=r"holds a finished run without a checkpoint, .*: name another --out, or del"
+    ):
+        run.claim(Recipe())
+    assert snapshot(run.path) == before
+    run.write_checkpoint(STATE)
+    run.claim(Recipe())
+    run.checkpoint.replace(run.checkpoint_before)
+    run.claim(Recipe())
+    run.checkpoint_before.unlink()
+    run.weights.unlink()
+    run.claim(Recipe())
+
+
 def test_a_path_that_is_a_file_is_refused_and_left_untouched(tmp_path):
     (tmp_path / "file").write_text("content")
     with pytest.raises(ValueError, match="is a file, expected a directory for the run"):

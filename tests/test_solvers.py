@@ -507,8 +507,6 @@ def test_a_grid_refuses_counts_that_do_not_fit_its_neighborhood(loss, x, rng):
         *((WorstOfK, "k", value) for value in (0, -1)),
         (WorstOfK, "at_once", 0),
         (Grid, "at_once", 0),
-        (Sequential, "stages", ()),
-        (Strongest, "solvers", ()),
     ],
 )
 def test_a_solver_refuses_to_do_nothing(kind, name, value):
@@ -573,6 +571,25 @@ def test_a_radius_or_a_class_in_place_of_a_neighborhood_is_refused(solver, aroun
         ValueError, match=rf"{solver.__name__}\.around must be a neighborhood, as Linf\(eps=8 / 255\)"
     ):
         solver(around=around)
+
+
+def test_a_grid_refuses_a_class_in_place_of_a_neighborhood():
+    with pytest.raises(
+        ValueError, match=r"^Grid\.around must be a neighborhood, as Spatial\(rotation=30\.0\), got <cla"
+    ):
+        Grid(around=Spatial)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Sequential, "stages"), (Strongest, "solvers")])
+def test_solvers_made_of_solvers_refuse_what_is_none(kind, name):
+    for solver in (PGD, Linf(), None):
+        with pytest.raises(ValueError, match=rf"^each of {kind.__name__}\.{name} must be a solver, as PGD\(.*, got "):
+            kind(**{name: (PGD(), solver)})
+    for solvers in (PGD(), PGD, ()):
+        with pytest.raises(
+            ValueError, match=rf"^{kind.__name__}\.{name} must be a tuple of at least one solver, got "
+        ):
+            kind(**{name: solvers})
 
 
 @pytest.mark.parametrize("solver", [PGD(keep="best"), MomentumPGD(), FGSM(), PowerIteration(), WorstOfK(k=2)])

@@ -26,10 +26,10 @@ from tiny import TINY
 from unperturbed import cli, training
 from unperturbed.data import Data
 from unperturbed.datasets import load
-from unperturbed.guards import DivergedError
+from unperturbed.guards import DivergedError, sees_unlabeled
 from unperturbed.models import DigitsCNN
 from unperturbed.neighborhoods import Linf
-from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Standard, Terms, sees_unlabeled
+from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Standard, Terms
 from unperturbed.recipe import SGD, Recipe, Teacher, Validation
 from unperturbed.recipes import RECIPES
 from unperturbed.runs import RunDirectory
@@ -563,6 +563,7 @@ IMAGES, LABELS = stripes(20)
         ({"labeled": (IMAGES, LABELS, IMAGES)}, r"labeled must be images and their labels, got a tuple"),
         ({"objective": SRT}, r"objective must be one that \(f, batch, rng\) can be given to, as SRT\(\), got <class"),
         ({"objective": "srt"}, r"objective must be one .*, got 'srt'"),
+        ({"objective": [*range(1000)]}, r"objective must be one .*, got \[0, 1, .{,100} …$"),
         *(
             ({"optimizer": adam}, r"optimizer must be unperturbed\.SGD, .* got .*Adam.*: with any other write")
             for adam in (torch.optim.Adam, torch.optim.Adam(dense().parameters()))

@@ -251,6 +251,7 @@ def test_a_sibling_without_a_gradient_does_not_end_the_examination():
     [
         ({"around": TURNS}, "around must be Linf or L2 with a positive eps"),
         ({"around": Linf(eps=0.0)}, "around must be Linf or L2 with a positive eps"),
+        ({"spatial": Spatial}, "spatial must be a neighborhood, as .*, got <class"),
         ({"seconds": 0.0}, "seconds must be a positive number"),
         ({"images": 0}, "no image was given"),
         ({"device": "abacus"}, "there is no device"),

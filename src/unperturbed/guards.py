@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from .objectives import Objective, sees_unlabeled
+from .objectives import AT, KLR, TRADES, Mixture, Objective, Standard, require_objective
 from .printing import quoted
 from .recipe import SGD, Recipe
 from .schedules import Cyclic, Piecewise
-from .solvers import takes
 
 Record = dict[str, float | int]
 
@@ -76,15 +75,28 @@ def require_parts(labeled: object, objective: object, optimizer: object) -> None
         raise ValueError(
             f"labeled must be images and their labels, got a {type(labeled).__name__}: write labeled=(x, y)"
         )
-    if not takes(objective, 3):
-        raise ValueError(
-            f"objective must be one that (f, batch, rng) can be given to, as SRT(), got {quoted(objective)}"
-        )
+    require_objective("objective", objective)
     if not isinstance(optimizer, SGD):
         raise ValueError(
             f"optimizer must be unperturbed.SGD, as SGD(rate=Cyclic(peak=0.05)), got {quoted(optimizer)}: with any "
             "other write the loop, around objective(model, Batch(x, y, u), rng).total"
         )
+
+
+def sees_unlabeled(objective: Objective, *, labeled_by_another: bool = False) -> bool:
+    """Whether unlabeled images count in an objective, also where another model labels them; a stranger's may."""
+    if type(objective) is Mixture:
+        return any(sees_unlabeled(one, labeled_by_another=labeled_by_another) for one in objective.objectives)
+    if type(objective) in (AT, TRADES):
+        return labeled_by_another
+    return type(objective) not in (Standard, KLR)
+
+
+def has_robust_term(objective: Objective) -> bool:
+    """Whether an objective has a second term, which may outweigh the labels; a stranger's may have."""
+    if type(objective) is Mixture:
+        return any(map(has_robust_term, objective.objectives))
+    return type(objective) not in (Standard, AT)
 
 
 def require_use(objective: Objective, unlabeled: int, advice: str, *, labeled_by_another: bool = False) -> None:

@@ -14,8 +14,8 @@ import torch
 from torch import Generator, Tensor, nn
 
 from .losses import Against, cross_entropy, kl, mean
-from .neighborhoods import require_radius
-from .solvers import PGD, Solver, WorstOfK, require_choice, require_count
+from .neighborhoods import in_a_line, require_each, require_radius
+from .solvers import PGD, Solver, WorstOfK, require_choice, require_solver, takes
 
 
 class Batch(NamedTuple):
@@ -70,6 +70,9 @@ class AT:
 
     solver: Solver = field(default_factory=PGD)
 
+    def __post_init__(self) -> None:
+        require_solver("AT.solver", self.solver)
+
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
         x, y = with_pseudo_labels(batch)
         with frozen(f):
@@ -95,6 +98,7 @@ class SRT:
     """share of the labels' weight that goes to all classes alike"""
 
     def __post_init__(self) -> None:
+        require_solver("SRT.solver", self.solver)
         require_radius("SRT.weight", self.weight)
         require_choice("SRT.forward", self.forward, "separate", "together")
         require_choice("SRT.mean", self.mean, "terms", "images")
@@ -129,6 +133,7 @@ class TRADES:
     """beta, which the paper calls 1 / lambda"""
 
     def __post_init__(self) -> None:
+        require_solver("TRADES.solver", self.solver)
         require_radius("TRADES.weight", self.weight)
 
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
@@ -150,6 +155,7 @@ class KLR:
     """cross-entropy on clean and perturbed images, as its authors do, or on clean ones, as SRT's authors do"""
 
     def __post_init__(self) -> None:
+        require_solver("KLR.solver", self.solver)
         require_radius("KLR.weight", self.weight)
         require_choice("KLR.labels_on", self.labels_on, "mixed", "clean")
 
@@ -178,6 +184,7 @@ class UAT:
     """online targets alone, or with fixed targets too"""
 
     def __post_init__(self) -> None:
+        require_solver("UAT.solver", self.solver)
         require_radius("UAT.weight", self.weight)
         require_choice("UAT.form", self.form, "OT", "++")
 
@@ -198,7 +205,7 @@ class Mixture:
     objectives: tuple[Objective, ...]
 
     def __post_init__(self) -> None:
-        require_count("the number of Mixture.objectives", len(self.objectives))
+        require_each("Mixture.objectives", self.objectives, "objective", require_objective)
 
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
         every = [objective(f, batch, rng) for objective in self.objectives]
@@ -220,20 +227,12 @@ def with_solvers(objective: Objective, change: Callable[[Solver], Solver]) -> Ob
     return replace(objective, **changes)
 
 
-def sees_unlabeled(objective: Objective, *, labeled_by_another: bool = False) -> bool:
-    """Whether unlabeled images count in an objective, also where another model labels them; a stranger's may."""
-    if type(objective) is Mixture:
-        return any(sees_unlabeled(one, labeled_by_another=labeled_by_another) for one in objective.objectives)
-    if type(objective) in (AT, TRADES):
-        return labeled_by_another
-    return type(objective) not in (Standard, KLR)
-
-
-def has_robust_term(objective: Objective) -> bool:
-    """Whether an objective has a second term, which may outweigh the labels; a stranger's may have."""
-    if type(objective) is Mixture:
-        return any(map(has_robust_term, objective.objectives))
-    return type(objective) not in (Standard, AT)
+def require_objective(name: str, objective: object) -> None:
+    """Refuse what is no objective, as a class without its parentheses."""
+    if isinstance(objective, type) or not takes(objective, 3):
+        raise ValueError(
+            f"{name} must be one that (f, batch, rng) can be given to, as SRT(), got {in_a_line(objective)}"
+        )
 
 
 def own_opinion(f: nn.Module, x: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from .data import Data
 from .engine import Precision
 from .models import Architecture
 from .neighborhoods import L0, L1, L2, Affine, Blur, Box, Color, Composed, Linf, Neighborhood, Spatial, require_radius
-from .objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Objective, Standard
+from .objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Objective, Standard, require_objective
 from .printing import printable, quoted
 from .schedules import Cyclic, Piecewise, Ramp, Schedule, require_fractions
 from .solvers import (
@@ -31,6 +31,7 @@ from .solvers import (
     WorstOfK,
     require_choice,
     require_count,
+    require_solver,
 )
 
 Labeler = Literal["current", "average", "teacher"]
@@ -66,6 +67,8 @@ class Validation:
 
     def __post_init__(self) -> None:
         require_count("Validation.every", self.every)
+        if self.solver is not None:
+            require_solver("Validation.solver", self.solver)
         require_choice("Validation.keep", self.keep, "best", "last")
         require_radius("Validation.drop", self.drop)
 
@@ -85,6 +88,7 @@ class Teacher:
     """how the robust term of its objective comes in"""
 
     def __post_init__(self) -> None:
+        require_objective("Teacher.objective", self.objective)
         require_count("Teacher.steps", self.steps)
 
 
@@ -128,6 +132,7 @@ class Recipe:
     """steps between two lines of the log"""
 
     def __post_init__(self) -> None:
+        require_objective("objective", self.objective)
         require_count("steps", self.steps)
         require_count("batch", self.batch)
         require_count("least_labeled", self.least_labeled)

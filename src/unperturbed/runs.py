@@ -74,8 +74,16 @@ class RunDirectory:
         """What an evaluation found."""
         return self.path / "report.json"
 
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether there is one to go on from."""
+        return self.checkpoint.exists() or self.checkpoint_before.exists()
+
     def check(self, recipe: Recipe) -> None:
-        """Refuse a directory that is another recipe's, or no run's at all; nothing in it is touched."""
+        """Refuse a directory of another recipe, of no run at all, or of one that has ended for good.
+
+        Nothing in it is touched.
+        """
         file = self.path / "recipe.json"
         if file.exists() and file.read_bytes() != recipes.dumps(recipe).encode():
             raise ValueError(f"{self.path} holds a run {difference(file, recipe)}")
@@ -84,6 +92,11 @@ class RunDirectory:
         foreign = [name for name in names_in(self.path) if name != locks.NAME and not half_written(name)]
         if foreign and not file.exists():
             raise ValueError(f"{self.path} holds files but no recipe.json, so it is no run: name another --out")
+        if self.weights.exists() and not self.has_checkpoint:
+            raise ValueError(
+                f"{self.path} holds a finished run without a checkpoint, which would start from its first step and "
+                f"write over its weights: name another --out, or delete {self.weights.name} there to train it anew"
+            )
 
     @contextmanager
     def alone(self, waiting: Callable[[str], None] | None = None) -> Generator[None]:

@@ -13,10 +13,10 @@ from .batches import ProportionalBatches
 from .cutting import require_parts
 from .data import Data
 from .engine import Engine, Precision, engine_for
-from .guards import CollapseAlarm, DivergedError, Record, blame
+from .guards import CollapseAlarm, DivergedError, Record, blame, has_robust_term
 from .images import Images
 from .inputs import as_float
-from .objectives import Objective, Terms, frozen, has_robust_term
+from .objectives import Objective, Terms, frozen
 from .processes import present, shared
 from .recipe import SGD, Validation
 from .runtime import generator

@@ -6,9 +6,20 @@ from typing import Protocol, runtime_checkable
 from torch import Generator, Tensor, nn
 
 from ..losses import Against, PerImageLoss, cross_entropy, margin
-from ..neighborhoods import L2, Box, Composed, Linf, Neighborhood, Spatial
+from ..neighborhoods import L2, Box, Composed, Linf, Neighborhood, Spatial, require_around
 from ..objectives import frozen
-from ..solvers import FGSM, PGD, Grid, MomentumPGD, Sequential, Solver, Strongest, WorstOfK, require_count
+from ..solvers import (
+    FGSM,
+    PGD,
+    Grid,
+    MomentumPGD,
+    Sequential,
+    Solver,
+    Strongest,
+    WorstOfK,
+    require_count,
+    require_solver,
+)
 
 SPATIAL = Spatial(rotation=30.0, translation=3.0)
 
@@ -53,6 +64,10 @@ class Searched:
     loss: PerImageLoss
     within: Neighborhood
     budget: str
+
+    def __post_init__(self) -> None:
+        require_solver("Searched.solver", self.solver)
+        require_around("Searched.within", self.within)
 
     def __call__(self, f: nn.Module, x: Tensor, y: Tensor, rng: Generator, /) -> Tensor:
         with frozen(f):
@@ -116,6 +131,7 @@ def grid(around: Box = SPATIAL, *, points: tuple[int, ...] = (31, 5, 5)) -> Sear
 
 def compound(*stages: PGD | Grid | WorstOfK) -> Searched:
     """Solvers in sequence on the margin: PGD+ searches a grid around what PGD found, GridAdv+ the other way round."""
+    solver = Sequential(stages=stages)
     within = Composed(parts=tuple(stage.around for stage in stages))
     words = ", then ".join(f"{type(stage).__name__} in {stage.around}" for stage in stages)
-    return Searched(solver=Sequential(stages=stages), loss=margin, within=within, budget=words)
+    return Searched(solver=solver, loss=margin, within=within, budget=words)

@@ -15,7 +15,7 @@ from ..experiments.planning import BASIS, PlannedRun, expected, planned, require
 from ..experiments.reproduction import Reproduction, check_scale, mark_scale
 from ..experiments.results import FOLDER, collect, found_in, present, write_page
 from ..experiments.scales import SCALES, Scale, usual_network
-from ..printing import counted, printable
+from ..printing import counted, printable, quoted
 from ..progress import watching
 from ..recipe import nearest
 from ..recipes.budgets import REASONS
@@ -76,6 +76,9 @@ def reproduce(arguments: list[str]) -> None:
     words, rest = leading_words(arguments, "" if free else needed)
     command = parse(Reproduce, rest, usage="reproduce EXPERIMENT [EXPERIMENT …]")
     if command.write is not None:
+        if words:
+            named = quoted(" ".join(words))
+            raise ValueError(f"--write writes the page of all experiments, got {named}: leave that out")
         print(printable(f"{command.write}: {counted(write_page(command.results, command.write), 'run')}"))
         return
     if not words and not rest:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ..recipe import of_teacher
 from ..recipes.published import printed
 from ..recipes.words import ATTACKS
 from ..report import AttackResult
@@ -121,7 +122,7 @@ def spent(experiment: Experiment, edition: Edition) -> str:
     """Hours, devices, seeds and networks of an experiment's runs."""
     names = {trial.name for trial in experiment.trials}
     runs = [each for each in edition.evidence if each.name in names]
-    training = sum(each.seconds / each.together for each in runs) / 3600
+    training = seconds_trained(runs) / 3600
     attacks = sum(result.seconds for each in runs for result in attacks_made(each)) / 3600
     devices, attacking = (
         " and ".join(sorted(each)) for each in ({run.device for run in runs}, {run.attacked_on for run in runs})
@@ -137,6 +138,13 @@ def spent(experiment: Experiment, edition: Edition) -> str:
         f"{count} of {models} (seeds {seeds}) on {devices}: {training:.2f} hours of training, "
         f"{attacks:.2f} of attacks on {images} test images{where}{slow}."
     )
+
+
+def seconds_trained(runs: Sequence[Evidence]) -> float:
+    """How long a device was busy with training these runs; a teacher that several share, alone before them, once."""
+    teachers = {(of_teacher(each.recipe), each.teacher_seconds) for each in runs}
+    own = sum((each.seconds - each.teacher_seconds) / each.together for each in runs)
+    return own + sum(seconds for _, seconds in teachers)
 
 
 def fewer_images(runs: Sequence[Evidence], attacks: Sequence[str] = SLOW_ATTACKS) -> str:

@@ -51,6 +51,8 @@ class Evidence:
     """what was measured around each of the first test images"""
     seconds: float
     """of training, with that of its teacher where it has one"""
+    teacher_seconds: float = 0.0
+    """of these, those of its teacher; 0 where there is none, or where a file does not tell them apart"""
     together: int
     """runs that shared the device while it trained"""
     trained_on: str = ""
@@ -111,6 +113,7 @@ class Evidence:
                 "scale": self.scale,
                 "network": self.network,
                 "seconds": round(self.seconds, 3),
+                "teacher_seconds": round(self.teacher_seconds, 3),
                 "together": self.together,
                 "trained_on": self.device,
                 "recipe": recipe_files.plain(self.recipe),
@@ -157,6 +160,7 @@ def loads(text: str, source: str = "the evidence") -> Evidence:
             scale=tree["scale"],
             network=tree["network"],
             seconds=float(tree["seconds"]),
+            teacher_seconds=float(tree.get("teacher_seconds", 0.0)),
             together=reports.typed(tree, "together", int),
             trained_on=reports.typed(tree, "trained_on", str),
             recipe=recipe_files.loads(json.dumps(tree["recipe"])),
@@ -194,6 +198,7 @@ def of_run(directory: Path, name: str, seed: int, scale: Scale, network: Network
     if not run.weights.is_file() or not run.report.is_file():
         return None
     log, notes = run.read_log(), read_notes(directory)
+    teacher_seconds = float(notes.get("teacher_seconds", 0.0))
     other, slow = directory / OTHER_REPORT, directory / SLOW_REPORT
     return Evidence(
         name=name,
@@ -207,7 +212,8 @@ def of_run(directory: Path, name: str, seed: int, scale: Scale, network: Network
         sweep=sweeps.read(directory),
         selected=notes.get("selected", {}),
         surfaces=notes.get("surfaces", {}),
-        seconds=seconds_of(run) + float(notes.get("teacher_seconds", 0.0)),
+        seconds=seconds_of(run) + teacher_seconds,
+        teacher_seconds=teacher_seconds,
         together=notes.get("together", 1),
         trained_on=str(notes.get("trained_on", "")),
         log=thinned(log),

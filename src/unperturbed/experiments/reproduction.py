@@ -35,7 +35,7 @@ from .planning import (
     state_of,
 )
 from .scales import SLOW_ATTACKS, Scale, images_attacked
-from .settled import has_other_weights, is_settled, other_weights, settle
+from .settled import has_other_weights, other_weights, settle
 from .terrain import surfaces_around
 
 FORMAT = 1
@@ -179,7 +179,7 @@ class Reproduction:
                 return False
         if run.trial.surfaces and not read_notes(path).get("surfaces"):
             return False
-        if not is_settled(path):
+        if RunDirectory(path).has_checkpoint:
             return False
         other = path / OTHER_REPORT
         return not has_other_weights(path) or (other.is_file() and holds(reports.read(other), self.quick(run)))

@@ -1,5 +1,6 @@
 """docs/results.md, generated from the evidence in results/: `unperturbed reproduce --write docs/results.md`."""
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from .scales import NETWORKS, Scale
 FOLDER = Path("results") / "reproduce"
 ORIGIN = "`results/reproduce` by `unperturbed reproduce --write docs/results.md`; a test\ncompares."
 """in the introduction of the page that lies in docs"""
+FIDELITY = "[fidelity.md](fidelity.md)"
+"""the link of that page"""
 INTRODUCTION = """# Results
 
 The paper's tables and figures with our numbers beside them, its statements with their verdicts, and what differs.
@@ -68,8 +71,17 @@ def write_page(folder: Path, path: Path) -> int:
     text = page(real)
     if folder.resolve() != FOLDER.resolve():
         text = text.replace(ORIGIN, f"`{folder}` by `unperturbed reproduce --write {path} --results {folder}`.", 1)
-    write_whole(path, text.encode())
+    write_whole(path, text.replace(FIDELITY, link_from(path), 1).encode())
     return len(real)
+
+
+def link_from(path: Path) -> str:
+    """The link to docs/fidelity.md of a page in the same repository; of one elsewhere the words alone."""
+    place = path.resolve()
+    for folder in place.parents:
+        if (target := folder / "docs" / "fidelity.md").is_file():
+            return f"[fidelity.md]({Path(os.path.relpath(target, place.parent)).as_posix()})"
+    return "docs/fidelity.md"
 
 
 def found_in(runs: Sequence[PlannedRun], out: Path) -> list[Evidence]:

@@ -52,12 +52,6 @@ def has_other_weights(path: Path) -> bool:
     return (path / OTHER_WEIGHTS).is_file()
 
 
-def is_settled(path: Path) -> bool:
-    """Whether nothing of a run's checkpoints is left."""
-    run = RunDirectory(path)
-    return not (run.checkpoint.exists() or run.checkpoint_before.exists())
-
-
 def weights_not_kept(recipe: Recipe, state: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The last weights where the best on validation were kept, else the best; none where both are the same."""
     best = state["best"]

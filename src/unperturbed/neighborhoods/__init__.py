@@ -7,7 +7,20 @@ The budget lies on theta, so a rotation by 30 degrees and a ball in pixel space 
 
 from .appearance import Blur, Color
 from .composed import Composed
-from .definition import TOLERANCE, Box, Climber, Neighborhood, Strider, box_grid, long_step, relative, require_radius
+from .definition import (
+    TOLERANCE,
+    Box,
+    Climber,
+    Neighborhood,
+    Strider,
+    box_grid,
+    in_a_line,
+    long_step,
+    relative,
+    require_around,
+    require_each,
+    require_radius,
+)
 from .pixels import L0, L1, L2, Linf, changed_pixels, norm
 from .warps import Affine, Spatial
 
@@ -28,8 +41,11 @@ __all__ = [
     "Strider",
     "box_grid",
     "changed_pixels",
+    "in_a_line",
     "long_step",
     "norm",
     "relative",
+    "require_around",
+    "require_each",
     "require_radius",
 ]

@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Generator, Tensor
 
-from .definition import Box, Neighborhood, is_image, long_step
+from .definition import Box, Neighborhood, is_image, long_step, require_around, require_each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +22,7 @@ class Composed:
     """what is done to an image, in this order"""
 
     def __post_init__(self) -> None:
-        if not self.parts:
-            raise ValueError("Composed.parts must hold at least one neighborhood, got none")
+        require_each("Composed.parts", self.parts, "neighborhood", require_around)
 
     def __str__(self) -> str:
         return ", then ".join(map(str, self.parts))

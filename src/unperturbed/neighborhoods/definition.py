@@ -1,8 +1,9 @@
 """What a neighborhood is, Definition 1, and what all of them share."""
 
+from collections.abc import Callable, Sequence
 from math import isfinite
 from numbers import Real
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, Self, cast, runtime_checkable
 
 import torch
 from torch import Generator, Tensor
@@ -131,3 +132,23 @@ def require_radius(name: str, value: float) -> None:
     """Refuse a radius that is negative or not a number."""
     if not (isinstance(value, Real) and isfinite(value) and value >= 0):
         raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
+
+
+def require_around(name: str, around: object, example: str = "Linf(eps=8 / 255)") -> None:
+    """Refuse what is no neighborhood: a radius alone, or a class without its parentheses."""
+    if isinstance(around, type) or not hasattr(around, "transform"):
+        raise ValueError(f"{name} must be a neighborhood, as {example}, got {in_a_line(around)}")
+
+
+def require_each(name: str, parts: object, kind: str, require: Callable[[str, object], None]) -> None:
+    """Refuse what is no tuple of parts that are all as required: a part alone, or none."""
+    if not isinstance(parts, tuple | list) or not parts:
+        raise ValueError(f"{name} must be a tuple of at least one {kind}, got {in_a_line(parts)}")
+    for part in cast(Sequence[object], parts):
+        require(f"each of {name}", part)
+
+
+def in_a_line(given: object) -> str:
+    """What was given in place of a part, as Python writes it, in one line that is not too long."""
+    line = " ".join(repr(given).split())
+    return line if len(line) <= 100 else f"{line[:100]} …"

@@ -7,8 +7,8 @@ import torch
 from torch import Generator, Tensor
 
 from ..losses import Loss, finite, of_each, slope_of
-from ..neighborhoods import L2, Climber, Linf, Neighborhood, long_step, require_radius
-from .definition import greater, require_around, require_choice, require_count, require_positive
+from ..neighborhoods import L2, Climber, Linf, Neighborhood, long_step, require_around, require_radius
+from .definition import greater, require_choice, require_count, require_positive
 
 Start = Literal["identity", "normal", "uniform"]
 

@@ -6,7 +6,8 @@ import torch
 from torch import Generator, Tensor
 
 from ..losses import Loss
-from .definition import Solver, greater, require_count
+from ..neighborhoods import require_each
+from .definition import Solver, greater, require_solver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +17,7 @@ class Sequential:
     stages: tuple[Solver, ...]
 
     def __post_init__(self) -> None:
-        require_count("the number of Sequential.stages", len(self.stages))
+        require_each("Sequential.stages", self.stages, "solver", require_solver)
 
     def __call__(self, loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:
         for solve in self.stages:
@@ -31,7 +32,7 @@ class Strongest:
     solvers: tuple[Solver, ...]
 
     def __post_init__(self) -> None:
-        require_count("the number of Strongest.solvers", len(self.solvers))
+        require_each("Strongest.solvers", self.solvers, "solver", require_solver)
 
     def __call__(self, loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:
         best, best_loss = x, x.new_full((len(x),), -torch.inf)

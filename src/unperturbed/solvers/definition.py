@@ -8,6 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from ..losses import Loss
+from ..neighborhoods import in_a_line
 
 
 @runtime_checkable
@@ -36,10 +37,10 @@ def takes(part: Any, count: int) -> bool:
     return True
 
 
-def require_around(name: str, around: object) -> None:
-    """Refuse what is no neighborhood: a radius alone, or a class without its parentheses."""
-    if isinstance(around, type) or not hasattr(around, "transform"):
-        raise ValueError(f"{name} must be a neighborhood, as Linf(eps=8 / 255), got {around!r}")
+def require_solver(name: str, solver: object) -> None:
+    """Refuse what is no solver: a neighborhood alone, or a class without its parentheses."""
+    if isinstance(solver, type) or not takes(solver, 3):
+        raise ValueError(f"{name} must be a solver, as PGD(around=Linf(eps=8 / 255)), got {in_a_line(solver)}")
 
 
 def require_count(name: str, value: int) -> None:

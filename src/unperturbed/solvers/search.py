@@ -8,8 +8,8 @@ import torch
 from torch import Generator, Tensor
 
 from ..losses import Loss, of_each
-from ..neighborhoods import Box, Neighborhood, Spatial
-from .definition import greater, require_around, require_count, takes
+from ..neighborhoods import Box, Neighborhood, Spatial, require_around
+from .definition import greater, require_count, takes
 
 Candidate = Callable[[Tensor], Tensor]
 """a theta for each of these rows of x"""
@@ -59,6 +59,7 @@ class Grid:
             raise ValueError(f"Grid.points must be a count for each parameter, as (31, 5, 5), got {self.points!r}")
         for count in self.points:
             require_count("each of Grid.points", count)
+        require_around("Grid.around", self.around, "Spatial(rotation=30.0)")
         if not isinstance(self.around, Box):
             raise ValueError(
                 f"Grid.around must have a handful of parameters and a method grid, as Spatial has, got "

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..evaluation import AttackWatcher
 from ..inputs import as_float, check_images, check_labels, check_model, output_classes, require_tensor
-from ..neighborhoods import L2, Linf, Neighborhood, Spatial
+from ..neighborhoods import L2, Linf, Neighborhood, Spatial, require_around
 from ..objectives import frozen
 from ..runtime import derived_seed, pick_device, provenance
 from ..solvers import require_positive
@@ -51,6 +51,8 @@ def trust(
     require_positive("seconds", seconds)
     if not isinstance(around, Linf | L2) or around.eps == 0:
         raise ValueError(f"around must be Linf or L2 with a positive eps, got {around}: give warps as spatial")
+    if spatial is not None:
+        require_around("spatial", spatial, "Spatial(rotation=30.0)")
     check_model(f)
     require_tensor(images, "images")
     where = pick_device(device)

@@ -341,6 +341,19 @@ def test_a_whole_reproduction_stays_below_fifteen_megabytes():
     assert 8e3 * (2 * reports + attacks) + 15e3 * len(runs) < 15e6
 
 
+def test_a_statement_stands_where_it_was_measured_and_else_once_among_what_was_not_run():
+    experiment = experiments()["table-3"]
+    attacks = {"gridadv": 90.0, "randadv": 95.0}
+    long = [evidence(f"mnist-spatial-{name}", 99, **attacks) for name in ("standard", "at")]
+    short = [evidence("cifar10-spatial-srt", 89, scale="short", **attacks)]
+    *told, last = experiment_text(experiment, [*long, *short]).split("\n### ")
+    assert [part.count("AT is no help against GridAdv on MNIST") for part in told] == [0, 1, 0]
+    assert [part.count("our spatial SRT repeats the paper's on CIFAR-10") for part in told] == [0, 0, 1]
+    assert "not yet" not in "".join(told)
+    assert last.startswith("Not run yet\n\n- not yet: ")
+    assert last.count("AT is no help against GridAdv on CIFAR-10") == 1
+
+
 def test_what_is_not_measured_and_what_is_not_decided_are_told_apart():
     experiment = experiments()["table-6"]
     assert "- not yet: SRT is above RT at the same lambda" in experiment_text(experiment, [])

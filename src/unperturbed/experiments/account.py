@@ -7,7 +7,7 @@ from ..recipe import of_teacher
 from ..recipes.published import printed
 from ..recipes.words import ATTACKS
 from ..report import AttackResult
-from .definition import CLEAN, SURFACES, Cell, Experiment, Found, Table, Trial
+from .definition import CLEAN, SURFACES, Cell, Experiment, Table, Trial
 from .evidence import Evidence
 from .layout import aligned
 from .measured import Measured, concerned, of_edition
@@ -105,17 +105,27 @@ def cell_text(
     return f"{shown} / {ours}"
 
 
-def statement_lines(experiment: Experiment, found: Found, scale: Scale | None = None) -> list[str]:
-    """A line for each statement: its verdict and the figures; smoke runs, which are no results, decide none."""
-    lines: list[str] = []
-    for statement in experiment.statements:
-        verdict, figures = statement.check(found)
-        judged = NO_RESULT if scale == "smoke" else VERDICTS[verdict]
-        if figures == NOT_MEASURED:
-            lines.append(f"- not yet: {statement.words}")
-        else:
-            lines.append(f"- {judged}: {statement.words} ({figures})")
-    return lines
+def statement_lines(experiment: Experiment, edition: Edition) -> list[str]:
+    """Every statement of which an edition measured something: its verdict and the figures.
+
+    Smoke runs, which are no results, decide none.
+    """
+    findings = [(statement, statement.check(Measured(edition.evidence))) for statement in experiment.statements]
+    return [
+        f"- {NO_RESULT if edition.scale == 'smoke' else VERDICTS[verdict]}: {statement.words} ({figures})"
+        for statement, (verdict, figures) in findings
+        if figures != NOT_MEASURED
+    ]
+
+
+def open_statements(experiment: Experiment, told: Sequence[Edition]) -> list[str]:
+    """Every statement of which none of these editions measured anything."""
+    found = [Measured(edition.evidence) for edition in told]
+    return [
+        f"- not yet: {statement.words}"
+        for statement in experiment.statements
+        if all(statement.check(each).figures == NOT_MEASURED for each in found)
+    ]
 
 
 def spent(experiment: Experiment, edition: Edition) -> str:
@@ -169,23 +179,26 @@ def shown_in(table: Table, edition: Edition) -> bool:
 
 
 def experiment_text(experiment: Experiment, evidence: Sequence[Evidence], level: str = "##") -> str:
-    """A whole experiment in Markdown: each edition's tables, statements and hours."""
+    """A whole experiment in Markdown: each edition's tables, statements and hours, then what was not run yet."""
     parts = [f"{level} {experiment.name}: {experiment.title}"]
     if experiment.counted is not None:
-        return "\n\n".join([*parts, experiment.counted(), "\n".join(statement_lines(experiment, Measured(())))])
+        without_runs = Edition("paper", "own", ())
+        return "\n\n".join([*parts, experiment.counted(), "\n".join(statement_lines(experiment, without_runs))])
     told = [edition for edition in editions(evidence) if any(shown_in(table, edition) for table in experiment.tables)]
     for edition in told:
         parts.append(f"{level}# {edition.title[0].upper()}{edition.title[1:]}")
         own = [table for table in experiment.tables if shown_in(table, edition)]
         parts.extend(f"{table.title}:\n\n{table_text(table, edition)}" for table in own)
-        parts.append("\n".join(statement_lines(experiment, Measured(edition.evidence), edition.scale)))
+        if lines := statement_lines(experiment, edition):
+            parts.append("\n".join(lines))
         parts.append(spent(experiment, edition))
     missing = [table for table in experiment.tables if not any(shown_in(table, edition) for edition in told)]
-    if told and missing:
+    waiting = open_statements(experiment, told)
+    if told and (missing or waiting):
         parts.append(f"{level}# Not run yet")
     parts.extend(f"{table.title}:\n\n{table_text(table, None)}" for table in missing)
-    if not told:
-        parts.append("\n".join(statement_lines(experiment, Measured(()))))
+    if waiting:
+        parts.append("\n".join(waiting))
     parts.extend(f"What differs: {remark}." for remark in experiment.remarks)
     return "\n\n".join(parts)
 

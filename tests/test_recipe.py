@@ -16,7 +16,8 @@ from unperturbed.datasets import Dataset
 from unperturbed.models import DigitsCNN, ResNet, WideResNet
 from unperturbed.neighborhoods import L2, Linf, Spatial
 from unperturbed.objectives import AT, SRT, Objective
-from unperturbed.recipe import PARTS, SGD, Recipe, Teacher, Validation, dumps, loads, nearest, plain, read
+from unperturbed.printing import nearest
+from unperturbed.recipe import PARTS, SGD, Recipe, Teacher, Validation, dumps, loads, plain, read
 from unperturbed.recipes import RECIPES, named
 from unperturbed.runs import RunDirectory
 from unperturbed.schedules import Piecewise

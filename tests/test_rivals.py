@@ -7,9 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from unperturbed import training
+from unperturbed.averaging import Average
 from unperturbed.data import Data
 from unperturbed.datasets import load
 from unperturbed.guards import CollapseAlarm
@@ -288,6 +290,35 @@ def test_a_teacher_may_learn_from_unlabeled_images_by_an_objective_of_its_own(tm
     assert (by.objective, by.steps, by.ramp, by.data.unlabeled) == (warps, 4, Ramp(over=0.5), 60)
     alone = of_teacher(replace(recipe, teacher=Teacher(objective=warps, steps=4)))
     assert alone.data.unlabeled == 0
+
+
+def test_a_teacher_may_be_the_average_that_labels_while_it_learns(tmp_path):
+    average = Average(decay=0.9, batchnorm="own")
+    teacher = Teacher(objective=SRT(solver=FGSM()), unlabeled=True, steps=4, averaging=average, labeler="average")
+    recipe = replace(TAUGHT, teacher=teacher)
+    training.train_together({tmp_path / "run": recipe}, device="cpu", teachers=tmp_path / "teachers")
+    (kept,) = (tmp_path / "teachers").iterdir()
+    by = read(kept / "recipe.json")
+    assert (by.averaging, by.labeler) == (average, "average")
+    again = training.train(by, tmp_path / "again", device="cpu")
+    weights = load_file(kept / "model.safetensors")
+    assert all(torch.equal(weights[name], tensor) for name, tensor in again.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"labeler": "average"}, r"none is kept: set --teacher\.averaging\.decay, to 0\.99 for example"),
+        (
+            {"averaging": Average(decay=0.9, batchnorm="own")},
+            r"set --teacher\.labeler average, or --teacher",
+        ),
+        ({"labeler": "teacher"}, r"Teacher\.labeler must be current or average, got 'teacher'"),
+    ],
+)
+def test_a_teacher_that_cannot_be_is_refused_in_words_of_its_own(changes, words):
+    with pytest.raises(ValueError, match=words):
+        Teacher(**changes)
 
 
 def test_a_teacher_that_learned_from_other_unlabeled_images_is_not_taken(tmp_path):

@@ -58,14 +58,14 @@ def gathering(f: nn.Module) -> nn.Module:
     return f
 
 
-def require_average(averaging: Average, *, labels: bool) -> None:
+def require_average(averaging: Average, *, labels: bool, of: str = "") -> None:
     """Refuse an average that shall label but is not kept, or that shall learn from labeling but does none."""
     if labels and not averaging.decay:
-        raise ValueError("the average labels, but none is kept: set --averaging.decay, to 0.99 for example")
+        raise ValueError(f"the average labels, but none is kept: set --{of}averaging.decay, to 0.99 for example")
     if not labels and averaging.batchnorm == "own":
         raise ValueError(
-            "the average gathers statistics of its own while it labels, and it does not: set --labeler average, or "
-            "--averaging.batchnorm estimated"
+            f"the average gathers statistics of its own while it labels, and it does not: set --{of}labeler average, "
+            f"or --{of}averaging.batchnorm estimated"
         )
 
 

@@ -1,6 +1,8 @@
 """Words of strangers, made fit to print: names of files and classes may hold anything."""
 
+import difflib
 import shlex
+from collections.abc import Iterable
 
 LONGEST = 300
 
@@ -19,6 +21,12 @@ def shortened(words: object, longest: int = LONGEST) -> str:
 def quoted(value: object, longest: int = 100) -> str:
     """A value as Python writes it, in one line that is not too long."""
     return shortened(repr(value), longest)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The words ', did you mean …?' where a known name is close, else nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f", did you mean {close[0]!r}?" if close else ""
 
 
 def counted(count: int, noun: str) -> str:

@@ -1,22 +1,18 @@
 """A recipe: all that decides a training run, as one value that JSON stores and the command line edits."""
 
-import difflib
 import json
-import sys
-import types
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import Literal, cast, get_args
 
 from . import models
-from .averaging import Average
+from .averaging import Average, require_average
 from .data import Data
 from .engine import Precision
 from .models import Architecture
 from .neighborhoods import L0, L1, L2, Affine, Blur, Box, Color, Composed, Linf, Neighborhood, Spatial, require_radius
 from .objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Objective, Standard, require_objective
-from .printing import printable, quoted
+from .printing import printable
 from .schedules import Cyclic, Piecewise, Ramp, Schedule, require_fractions
 from .solvers import (
     FGSM,
@@ -33,6 +29,7 @@ from .solvers import (
     require_count,
     require_solver,
 )
+from .trees import Parts, plain, refuse, typed
 
 Labeler = Literal["current", "average", "teacher"]
 
@@ -86,10 +83,16 @@ class Teacher:
     optimizer: SGD = field(default_factory=SGD)
     ramp: Ramp = field(default_factory=Ramp)
     """how the robust term of its objective comes in"""
+    averaging: Average = field(default_factory=Average)
+    """of its weights; where one is kept, that is the teacher"""
+    labeler: Literal["current", "average"] = "current"
+    """whose predictions are C(x) while it is trained itself"""
 
     def __post_init__(self) -> None:
         require_objective("Teacher.objective", self.objective)
         require_count("Teacher.steps", self.steps)
+        require_choice("Teacher.labeler", self.labeler, "current", "average")
+        require_average(self.averaging, labels=self.labeler == "average", of="teacher.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +159,8 @@ def of_teacher(recipe: Recipe) -> Recipe:
         least_labeled=recipe.least_labeled,
         optimizer=teacher.optimizer,
         ramp=teacher.ramp,
+        averaging=teacher.averaging,
+        labeler=teacher.labeler,
         precision=recipe.precision,
         microbatch=recipe.microbatch,
         batchnorm=recipe.batchnorm,
@@ -163,7 +168,7 @@ def of_teacher(recipe: Recipe) -> Recipe:
     )
 
 
-PARTS: Mapping[type, tuple[type, ...]] = {
+PARTS: Parts = {
     Neighborhood: (Linf, L2, L1, L0, Spatial, Affine, Blur, Color, Composed),
     Box: (Spatial, Affine, Blur, Color, Composed),
     Solver: (PGD, MomentumPGD, FGSM, NFGSM, PowerIteration, WorstOfK, Grid, Sequential, Strongest),
@@ -194,7 +199,7 @@ def loads(text: str, source: str = "the recipe") -> Recipe:
             parse_constant=lambda word: refuse(source, f"{word} is not a number"),
             parse_int=lambda digits: int(digits) if len(digits) < 400 else refuse(source, "a number is too large"),
         )
-        return cast(Recipe, typed(tree, Recipe, source))
+        return cast(Recipe, typed(tree, Recipe, source, PARTS))
     except json.JSONDecodeError as error:
         raise ValueError(
             f"{printable(source)} is not JSON (line {error.lineno}: {error.msg}): restore it or start anew"
@@ -213,84 +218,3 @@ def read(path: Path) -> Recipe:
         return loads(path.read_text(encoding="utf-8"), str(path))
     except UnicodeDecodeError:
         raise ValueError(f"{printable(path)} is not a text file, expected a recipe in JSON") from None
-
-
-def plain(value: object) -> object:
-    """Frozen dataclasses as dictionaries that name their type, tuples as lists."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {"type": type(value).__name__} | {f.name: plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, tuple):
-        return [plain(item) for item in cast(tuple[object, ...], value)]
-    return value
-
-
-def typed(tree: object, expected: Any, place: str) -> object:
-    """The value that `plain` turned into this tree, checked against the type that is expected there."""
-    origin = get_origin(expected)
-    if origin in (Union, types.UnionType):
-        if tree is None and types.NoneType in get_args(expected):
-            return None
-        (expected,) = [choice for choice in get_args(expected) if choice is not types.NoneType]
-        return typed(tree, expected, place)
-    if origin is Literal:
-        choices = get_args(expected)
-        return tree if tree in choices else refuse(place, f"{quoted(tree)} is none of {', '.join(map(str, choices))}")
-    if origin is tuple:
-        if not isinstance(tree, list):
-            return refuse(place, f"expected a list, got {quoted(tree)}")
-        return typed_tuple(cast(list[object], tree), get_args(expected), place)
-    if expected is float and type(tree) in (int, float):
-        return typed_float(cast(float, tree), place)
-    if expected in (bool, int, float, str):
-        return tree if type(tree) is expected else refuse(place, f"expected {expected.__name__}, got {quoted(tree)}")
-    return typed_part(tree, PARTS.get(expected, (expected,)), place)
-
-
-def typed_float(number: float, place: str) -> float:
-    """A finite number; JSON may hold larger ones than a float."""
-    if abs(number) > sys.float_info.max:
-        refuse(place, "the number is too large")
-    return float(number)
-
-
-def typed_tuple(items: Sequence[object], arguments: tuple[Any, ...], place: str) -> tuple[object, ...]:
-    """A tuple of one type repeated, or of a type for each place."""
-    repeated = len(arguments) == 2 and arguments[1] is Ellipsis
-    expected = (arguments[0],) * len(items) if repeated else arguments
-    if len(items) != len(expected):
-        refuse(place, f"expected {len(expected)} items, got {len(items)}")
-    return tuple(
-        typed(item, kind, f"{place}[{i}]") for i, (item, kind) in enumerate(zip(items, expected, strict=True))
-    )
-
-
-def typed_part(tree: object, choices: tuple[type, ...], place: str) -> object:
-    """One of the dataclasses that may stand there, with all of its fields checked."""
-    names = {choice.__name__: choice for choice in choices}
-    if not isinstance(tree, dict):
-        return refuse(place, f"expected an object with a type ({', '.join(names)}), got {quoted(tree)}")
-    values = cast(dict[str, object], tree).copy()
-    name = values.pop("type", next(iter(names)) if len(names) == 1 else None)
-    if not isinstance(name, str) or name not in names:
-        return refuse(place, f"{quoted(name)} is none of {', '.join(names)}{nearest(str(name), names)}")
-    part = names[name]
-    hints = get_type_hints(part)
-    for key in values:
-        if key not in hints:
-            refuse(place, f"{name} has no field {quoted(key)}{nearest(key, hints)}")
-    arguments = {key: typed(value, hints[key], f"{place}: {key}") for key, value in values.items()}
-    try:
-        return part(**arguments)
-    except TypeError as error:
-        return refuse(place, f"{name} is not complete ({error})")
-
-
-def nearest(word: str, known: Sequence[str] | Mapping[str, object]) -> str:
-    """The words ', did you mean …?' where a known name is close, else nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f", did you mean {close[0]!r}?" if close else ""
-
-
-def refuse(place: str, reason: str) -> Any:
-    """Raise: a value of a recipe does not fit."""
-    raise ValueError(f"{printable(place)}: {printable(reason)}")

@@ -6,8 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from .. import __version__
-from ..printing import printable
-from ..recipe import nearest
+from ..printing import nearest, printable
 from ..signals import SignalError, ending_on_sigterm
 from .catalog import catalog
 from .curve import curve

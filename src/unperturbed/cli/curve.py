@@ -22,9 +22,8 @@ from ..curves import (
 from ..datasets import load
 from ..figures import draw_panels, files_for, require_writable, save
 from ..neighborhoods import Linf
-from ..printing import printable, quoted
+from ..printing import nearest, printable, quoted
 from ..progress import watching
-from ..recipe import nearest
 from ..recipes import usual_budget
 from ..recipes.budgets import Budget, chosen, expanded
 from ..solvers import require_count

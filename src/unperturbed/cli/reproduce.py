@@ -15,9 +15,8 @@ from ..experiments.planning import BASIS, PlannedRun, expected, planned, require
 from ..experiments.reproduction import Reproduction, check_scale, mark_scale
 from ..experiments.results import FOLDER, collect, found_in, present, write_page
 from ..experiments.scales import SCALES, Scale, usual_network
-from ..printing import counted, printable, quoted
+from ..printing import counted, nearest, printable, quoted
 from ..progress import watching
-from ..recipe import nearest
 from ..recipes.budgets import REASONS
 from ..signals import StoppedError, stopping_after_a_step
 from ..solvers import require_count

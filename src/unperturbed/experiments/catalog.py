@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
-from ..recipe import nearest
+from ..printing import nearest
 from . import better, fast, figure_compound, figure_surfaces, figure_unlabeled, lambda_tables, main_tables, table_7
 from .definition import Experiment
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from ..printing import quoted
-from ..recipe import Recipe, nearest
+from ..printing import nearest, quoted
+from ..recipe import Recipe
 from . import cifar10, digits, mnist
 from .budgets import Budget
 

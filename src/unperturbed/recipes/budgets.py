@@ -19,7 +19,7 @@ from ..attacks import (
     random,
 )
 from ..neighborhoods import Linf, Spatial, require_radius
-from ..recipe import nearest
+from ..printing import nearest
 from ..solvers import PGD, Grid, require_count, require_positive
 
 Stated = Searched | DDN | JSMA | CarliniWagnerL2 | Pointwise | AutoAttack

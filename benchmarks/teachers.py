@@ -1,0 +1,137 @@
+"""Which teacher labels best: networks trained on 10,000 labels of CIFAR-10, alone or with 40,000 images without.
+
+    python benchmarks/teachers.py --data FOLDER --out results/teachers.json
+
+ResNet-18 in batches of 512. Of the labels 1,000 are held out: by the accuracy on these a teacher is to be chosen. How
+many unlabeled images it labels right, which only somebody who knows their labels can say, is what it is chosen for.
+"""
+
+import json
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import tyro
+from torch import Tensor, nn
+
+from unperturbed import recipe as recipes
+from unperturbed.averaging import Average
+from unperturbed.data import Data, split
+from unperturbed.datasets import load
+from unperturbed.images import parts
+from unperturbed.inputs import as_float
+from unperturbed.models import ResNet18
+from unperturbed.neighborhoods import Affine, Color, Composed, Neighborhood
+from unperturbed.objectives import SRT
+from unperturbed.recipe import SGD, Recipe, Teacher, Validation, of_teacher
+from unperturbed.runtime import pick_device, provenance
+from unperturbed.schedules import Cyclic, Ramp
+from unperturbed.solvers import WorstOfK
+from unperturbed.training import trainer_by
+
+HELD_OUT = 1000
+BATCH = 512
+EPOCH = 50_000 / BATCH
+"""steps that show every image once"""
+ALONE = Teacher(steps=2000, optimizer=SGD(rate=Cyclic(peak=0.2)))
+WARPS = Affine(rotation=20, translation=4, scale=0.2, shear=15)
+COLORS = Color(brightness=0.2, contrast=0.4, saturation=0.4, hue=20)
+
+
+def consistent(around: Neighborhood, epochs: float, *, k: int = 1, weight: float = 1.0) -> Teacher:
+    """A teacher by SRT around all images, the paper's own idea; its average labels for it."""
+    return replace(
+        ALONE,
+        objective=SRT(solver=WorstOfK(around=around, k=k), weight=weight),
+        unlabeled=True,
+        steps=round(epochs * EPOCH),
+        ramp=Ramp(over=0.3),
+        averaging=Average(decay=0.99, batchnorm="own"),
+        labeler="average",
+    )
+
+
+TEACHERS = {
+    "labels alone": ALONE,
+    "labels alone, three times as long": replace(ALONE, steps=6000),
+    "SRT over warps, 30 epochs": consistent(WARPS, 30),
+    "SRT over colors, 30 epochs": consistent(COLORS, 30),
+    "SRT over warps, then colors, 30 epochs": consistent(Composed(parts=(WARPS, COLORS)), 30),
+    "the same, worst of three draws": consistent(Composed(parts=(WARPS, COLORS)), 30, k=3),
+    "the same, lambda 2": consistent(Composed(parts=(WARPS, COLORS)), 30, weight=2.0),
+    "SRT over warps, then colors, 90 epochs": consistent(Composed(parts=(WARPS, COLORS)), 90),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Which teachers."""
+
+    data: Path | None = None
+    """folder with CIFAR-10"""
+    out: Path = Path("results/teachers.json")
+    """file for the numbers; teachers that it holds are kept"""
+    only: tuple[str, ...] = ()
+    """words in the names of teachers; all if none are given"""
+    steps: int | None = None
+    """of training; fewer to try it out"""
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The table of docs/defenses.md."""
+    lines = ["| teacher | held-out images | unlabeled images | test images | seconds |", "|---|---:|---:|---:|---:|"]
+    for row in result["teachers"]:
+        right = " | ".join(f"{row[part]:.2f}" for part in ("held out", "unlabeled", "test"))
+        lines.append(f"| {row['teacher']} | {right} | {row['seconds']:.0f} |")
+    return "\n".join(lines)
+
+
+@torch.no_grad()
+def accuracy(f: nn.Module, images: Tensor, labels: Tensor, device: torch.device) -> float:
+    """Of these images, in percent."""
+    right = [
+        (f(as_float(some.to(device))).argmax(1).cpu() == its).double()
+        for some, its in zip(images.split(1000), labels.split(1000), strict=True)
+    ]
+    return 100 * torch.cat(right).mean().item()
+
+
+def main(options: Options) -> None:
+    """Train, measure, print and write JSON."""
+    device = pick_device()
+    dataset = load("cifar10", options.data)
+    data = Data(name="cifar10", labeled=10_000, validation=HELD_OUT, crop=4, flip=True)
+    rows = split(dataset.train_labels, data, len(dataset.classes))
+    known = json.loads(options.out.read_text(encoding="utf-8"))["teachers"] if options.out.exists() else []
+    found = {row["teacher"]: row for row in known}
+    for name, teacher in TEACHERS.items():
+        if name in found or (options.only and not any(word in name for word in options.only)):
+            continue
+        student = Recipe(data=data, model=ResNet18(), batch=BATCH, teacher=teacher)
+        recipe = of_teacher(replace(student, teacher=replace(teacher, steps=options.steps or teacher.steps)))
+        recipe = replace(recipe, validation=Validation(every=recipe.steps, keep="last"), log_every=500)
+        started = time.perf_counter()
+        run = trainer_by(recipe, dataset, parts(dataset, recipe.data), device)
+        run.run()
+        seconds = time.perf_counter() - started
+        kept = {"held out": rows.validation, "unlabeled": rows.unlabeled}
+        found[name] = {
+            "teacher": name,
+            **{
+                part: accuracy(run.f, dataset.train_images[its], dataset.train_labels[its], device)
+                for part, its in kept.items()
+            },
+            "test": accuracy(run.f, dataset.test_images, dataset.test_labels, device),
+            "seconds": seconds,
+            "said": run.remarks,
+            "recipe": recipes.plain(recipe),
+            "provenance": provenance(device),
+        }
+        print(markdown({"teachers": [found[name]]}).splitlines()[-1], flush=True)
+        options.out.write_text(json.dumps({"teachers": list(found.values())}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options))

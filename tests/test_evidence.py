@@ -18,6 +18,7 @@ from unperturbed.experiments.account import (
     table_text,
 )
 from unperturbed.experiments.account import editions as editions_of
+from unperturbed.experiments.asked import as_asked
 from unperturbed.experiments.catalog import experiments
 from unperturbed.experiments.definition import Cell
 from unperturbed.experiments.planning import planned
@@ -26,6 +27,7 @@ from unperturbed.models import ResNet18
 from unperturbed.recipe import of_teacher
 from unperturbed.recipes import named
 from unperturbed.report import AttackResult, Report
+from unperturbed.sweeps import Sweep
 
 ROOT = Path(__file__).parent.parent
 
@@ -36,12 +38,20 @@ def test_the_page_of_results_is_what_the_committed_evidence_says():
     ), "write it again: unperturbed reproduce --write docs/results.md"
 
 
-def test_committed_evidence_is_of_the_recipes_as_they_are():
+def test_committed_evidence_is_of_the_recipes_and_attacks_as_they_are():
     every, networks = list(experiments().values()), ("own", "resnet-18")
     for each in files.read_all(ROOT / "results" / "reproduce"):
         runs = [run for network in networks for run in planned(every, each.scale, network, (each.seed,))]
-        wanted = {f"{run.name}.json": run.recipe for run in runs}
-        assert each.recipe == wanted[each.file_name], f"run {each.file_name} again, or leave it out"
+        wanted = {f"{run.name}.json": run for run in runs}[each.file_name]
+        assert each.recipe == wanted.recipe, f"run {each.file_name} again, or leave it out"
+        assert as_asked(each, wanted.trial).dumps() == each.dumps(), f"attack {each.file_name} again"
+
+
+def test_a_sweep_on_other_images_is_no_evidence():
+    swept = Sweep(eps=0.3, reports={part: report(90, {}, images) for part, images in ((0.25, 10_000), (0.5, 500))})
+    made = evidence("mnist-pixel-srt", images=10_000, sweep=swept)
+    (trial,) = [each for each in experiments()["figure-compound"].trials if each.name == made.name]
+    assert list(as_asked(made, trial).sweep.reports) == [0.25]
 
 
 def test_committed_evidence_is_small():

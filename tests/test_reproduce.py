@@ -324,6 +324,44 @@ def test_a_run_whose_network_none_replaces_is_collected_once(tmp_path):
     assert [each.name for each in present(chosen(["table-6"]), "paper", tmp_path)] == [run.name]
 
 
+def test_what_evaluate_found_by_other_settings_or_on_other_images_is_no_evidence(tmp_path, capsys):
+    words = ("table-6", *SMOKE, "--only", "*-srt-lambda-0.2-*", "--out", tmp_path / "runs")
+    reproduce(*words)
+    run = tmp_path / "runs" / "mnist-pixel-srt-lambda-0.2-seed-0"
+    results, left_out = tmp_path / "results", f"attacks by other settings or on other images are left out: {run.name}"
+
+    def evaluate_and_collect(images, steps):
+        budget = ("--budget.eps", "0.1", "--budget.step-size", "0.005", "--budget.steps", steps)
+        cli.main(["evaluate", *map(str, (run, "--attacks", "fgsm,pgd", "--images", images, *budget))])
+        return reproduce(*words, "--collect", results, capsys=capsys)
+
+    assert left_out in evaluate_and_collect(images=8, steps=3)
+    (found,) = files.read_all(results)
+    assert [result.name for result in found.report.attacks] == ["fgsm"]
+    assert "left out" not in evaluate_and_collect(images=8, steps=2)
+    (found,) = files.read_all(results)
+    assert [result.name for result in found.report.attacks] == ["fgsm", "pgd"]
+    shutil.rmtree(results)
+    printed = evaluate_and_collect(images=9, steps=2)
+    assert "0 of 1 run begun" in printed
+    assert left_out in printed
+    assert not results.exists()
+
+
+def test_what_a_curve_found_by_other_settings_is_no_evidence(tmp_path):
+    words = ("figure-compound", *SMOKE, "--only", "mnist-compound-at-seed-0", "--out", tmp_path / "runs")
+    reproduce(*words)
+    run = tmp_path / "runs" / "mnist-compound-at-seed-0"
+    sweep = sweeps.read(run)
+    other = replace(sweep.reports[0.5].attacks[0], settings="others")
+    changed = replace(sweep.reports[0.5], attacks=(other, *sweep.reports[0.5].attacks[1:]))
+    write_whole(run / "sweep.json", replace(sweep, reports={**sweep.reports, 0.5: changed}).dumps().encode())
+    reproduce(*words, "--collect", tmp_path / "results")
+    (found,) = files.read_all(tmp_path / "results")
+    names = {part: [result.name for result in report.attacks] for part, report in found.sweep.reports.items()}
+    assert names == {0.25: names[1.0], 0.5: names[1.0][1:], 0.75: names[1.0], 1.0: names[1.0]}
+
+
 def test_weights_that_were_not_kept_are_the_others():
     recipe = named("cifar10-pixel-srt-fast")
     best = {"step": 5, "weights": {"w": "best"}}

@@ -13,7 +13,7 @@ from ..experiments.definition import Experiment
 from ..experiments.layout import aligned
 from ..experiments.planning import BASIS, PlannedRun, expected, planned, require_recipes, shared, state_of
 from ..experiments.reproduction import Reproduction, check_scale, mark_scale
-from ..experiments.results import FOLDER, collect, found_in, present, write_page
+from ..experiments.results import FOLDER, collect, found_in, made_otherwise, present, write_page
 from ..experiments.scales import SCALES, Scale, usual_network
 from ..printing import counted, printable, quoted
 from ..progress import watching
@@ -139,7 +139,13 @@ def collected(command: Reproduce, made: list[Experiment], folder: Path) -> str:
     require_recipes(begun, out)
     written = collect(begun, out, folder)
     size = sum(path.stat().st_size for path in written) / 1e6
-    return f"{folder}: {len(written)} of {counted(len(begun), 'run')} begun, {size:.1f} MB"
+    sentence = f"{folder}: {len(written)} of {counted(len(begun), 'run')} begun, {size:.1f} MB"
+    otherwise = ", ".join(made_otherwise(begun, out))
+    return (
+        f"{sentence}; attacks by other settings or on other images are left out: {otherwise}"
+        if otherwise
+        else sentence
+    )
 
 
 def left_for_later(command: Reproduce) -> tuple[str, ...]:

@@ -2,11 +2,12 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..files import write_whole
 from .account import experiment_text, headline
+from .asked import as_asked
 from .catalog import experiments
 from .definition import Experiment
 from .evidence import Evidence, of_run, read_all, write
@@ -86,8 +87,22 @@ def link_from(path: Path) -> str:
 
 def found_in(runs: Sequence[PlannedRun], out: Path) -> list[Evidence]:
     """The evidence of those runs that are trained and attacked."""
-    made = (of_run(out / run.name, run.trial.name, run.seed, run.scale, run.network) for run in runs)
+    made = (as_asked(evidence, run.trial) for run, evidence in lying_in(runs, out))
     return [evidence for evidence in made if evidence is not None]
+
+
+def made_otherwise(runs: Sequence[PlannedRun], out: Path) -> list[str]:
+    """The names of those runs whose directories hold attacks by other settings or on other images."""
+    lying = ((run, evidence, as_asked(evidence, run.trial)) for run, evidence in lying_in(runs, out))
+    return [run.name for run, evidence, asked in lying if asked is None or asked.dumps() != evidence.dumps()]
+
+
+def lying_in(runs: Sequence[PlannedRun], out: Path) -> Iterator[tuple[PlannedRun, Evidence]]:
+    """Those runs that are trained, with whatever attacks were made on them."""
+    for run in runs:
+        evidence = of_run(out / run.name, run.trial.name, run.seed, run.scale, run.network)
+        if evidence is not None:
+            yield run, evidence
 
 
 def present(chosen: Sequence[Experiment], scale: Scale, out: Path, only: str = "*") -> list[PlannedRun]:

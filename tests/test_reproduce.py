@@ -650,6 +650,30 @@ def test_a_run_beside_those_of_another_command_is_not_timed(tmp_path, capsys):
     assert row.endswith("855 / – |")
 
 
+def test_a_run_that_is_killed_while_it_shares_a_device_is_known_for_it(tmp_path):
+    """Nothing can be noted after a kill, so it is noted before the second step."""
+    (run,) = planned(chosen(["table-8"]), "smoke", "own", (0,), "*-srt-fast-*")
+
+    class Looking(Lines):
+        def stepped(self, step, steps, /):
+            noted.append(files.read_notes(tmp_path / run.name))
+
+    noted = []
+    replace(reproduction(tmp_path), watcher=Looking(), beside=3).train([run])
+    assert [(notes["together"], notes["trained_on"] != "") for notes in noted] == [(4, True)] * 3
+
+
+def test_a_command_that_is_refused_a_run_notes_nothing_of_it(tmp_path):
+    (run,) = planned(chosen(["table-8"]), "smoke", "own", (0,), "*-srt-fast-*")
+    with pytest.raises(StoppedError):
+        reproduction(tmp_path, StopAt(3)).train([run])
+    before = files.read_notes(tmp_path / run.name)
+    assert before["together"] == 1
+    with RunDirectory(tmp_path / run.name).alone(), pytest.raises(ValueError, match="is in use by process"):
+        reproduction(tmp_path, beside=3).train([run])
+    assert files.read_notes(tmp_path / run.name) == before
+
+
 def test_an_evaluation_stops_between_two_attacks_too(tmp_path):
     runs = planned(chosen(["table-6"]), "smoke", "own", (0,), "*-srt-lambda-0.2-*")
     reproduction(tmp_path).train(runs)

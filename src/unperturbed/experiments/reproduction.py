@@ -23,7 +23,8 @@ from ..runtime import pick_device, provenance
 from ..signals import StoppedError
 from ..training import fresh_model, train_together
 from ..unfinished import FILE, Unfinished
-from .evidence import OTHER_REPORT, SLOW_REPORT, note, note_circumstances, read_notes, seconds_of_teacher
+from .evidence import OTHER_REPORT, SLOW_REPORT, note, read_notes, seconds_of_teacher
+from .noting import Noting
 from .planning import (
     ATTACK_START_UP,
     SIDE_BY_SIDE,
@@ -128,22 +129,22 @@ class Reproduction:
     def train(self, runs: Sequence[PlannedRun]) -> None:
         """Train these runs side by side."""
         directories = {self.out / run.name: run.recipe for run in runs}
+        device, together = str(provenance(pick_device(self.device))["device"]), len(runs) + self.beside
+        watchers = {path: Noting(Titled(self.watcher, path.name), path, device, together) for path in directories}
         try:
             train_together(
                 directories,
                 folder=self.folder,
                 device=self.device,
-                watchers={path: Titled(self.watcher, path.name) for path in directories},
+                watchers=watchers,
                 checkpoint_seconds=120.0,
                 stop=self.stop,
                 teachers=self.out / TEACHERS,
             )
         finally:
-            device = str(provenance(pick_device(self.device))["device"])
             for path, recipe in directories.items():
-                if (path / "recipe.json").is_file():
-                    teacher = seconds_of_teacher(self.out / TEACHERS, recipe)
-                    note_circumstances(path, device, len(runs) + self.beside, teacher)
+                if watchers[path].noted:
+                    watchers[path].note(seconds_of_teacher(self.out / TEACHERS, recipe))
 
     def wanted(self, run: PlannedRun) -> dict[str, Any]:
         """The attacks on a run, but for those that are left for later or made on fewer images."""

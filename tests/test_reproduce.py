@@ -1,5 +1,6 @@
 """The command that repeats the paper: every experiment in small, stopped and gone on with, planned and collected."""
 
+import hashlib
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import time
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -19,13 +21,14 @@ from handmade import evidence
 from unperturbed import cli, sweeps
 from unperturbed import report as reports
 from unperturbed.attacks import fgsm
-from unperturbed.datasets import load
+from unperturbed.datasets import IDX_FILES, load
 from unperturbed.evaluation import evaluate
 from unperturbed.experiments import evidence as files
 from unperturbed.experiments import reproduction as reproducing
 from unperturbed.experiments.account import experiment_text
 from unperturbed.experiments.catalog import chosen, experiments
 from unperturbed.experiments.definition import Trial
+from unperturbed.experiments.genuine import SHA256
 from unperturbed.experiments.planning import attacked_at_once, groups, planned
 from unperturbed.experiments.reproduction import Reproduction, Stopping
 from unperturbed.experiments.results import present
@@ -407,6 +410,22 @@ def test_without_an_experiment_all_are_listed(capsys):
 def test_bad_input_is_refused_in_one_sentence(words, sentence, tmp_path, capsys):
     assert sentence in refused(*words, "--out", tmp_path / "runs", capsys=capsys)
     assert not (tmp_path / "runs").exists()
+
+
+def test_files_that_only_bear_the_names_of_the_papers_data_are_refused(tmp_path, monkeypatch, capsys):
+    random = np.random.default_rng(0)
+    for file, count in zip(IDX_FILES, (60, 60, 20, 20), strict=True):
+        shape = (count, 28, 28) if "images" in file else (count,)
+        head = bytes([0, 0, 8, len(shape)]) + b"".join(size.to_bytes(4, "big") for size in shape)
+        (tmp_path / file).write_bytes(head + random.integers(0, 10, shape, dtype=np.uint8).tobytes())
+    words = ("table-6", "--scale", "short", "--data", tmp_path, "--out", tmp_path / "runs", "--minutes", "0.0001")
+    assert "mnist hold other images or labels than MNIST" in refused(*words, capsys=capsys)
+    assert not (tmp_path / "runs").exists()
+    digest = hashlib.sha256()
+    for part in ("train_images", "train_labels", "test_images", "test_labels"):
+        digest.update(getattr(load("mnist", tmp_path), part).numpy().tobytes())
+    monkeypatch.setitem(SHA256, "mnist", digest.hexdigest())
+    assert "after 0.0001 minutes: stopped" in reproduce(*words, capsys=capsys)
 
 
 def test_a_directory_of_another_scale_or_version_is_refused(tmp_path, capsys):

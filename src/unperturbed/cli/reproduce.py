@@ -6,10 +6,10 @@ from math import inf
 from pathlib import Path
 from typing import Literal
 
-from ..datasets import load
 from ..experiments.account import experiment_text
 from ..experiments.catalog import EVERY, chosen, experiments
 from ..experiments.definition import Experiment
+from ..experiments.genuine import require_data
 from ..experiments.layout import aligned
 from ..experiments.planning import BASIS, PlannedRun, expected, planned, require_recipes, shared, state_of
 from ..experiments.reproduction import Reproduction, check_scale, mark_scale
@@ -156,7 +156,7 @@ def left_for_later(command: Reproduce) -> tuple[str, ...]:
 def carried_out(command: Reproduce, runs: list[PlannedRun], out: Path, began: float) -> None:
     """Train and attack what is missing, until all is there, time is up since the command began, or a signal comes."""
     for data in sorted({run.recipe.data.name for run in runs}):
-        load(data, command.data)
+        require_data(data, command.data)
     mark_scale(out, command.scale)
     ends = inf if command.minutes is None else began + 60 * command.minutes
     with stopping_after_a_step() as request, watching() as watcher:

@@ -399,6 +399,8 @@ def test_without_an_experiment_all_are_listed(capsys):
         (("--collect", "results"), "reproduce needs an experiment first, or all"),
         (("table-3", "--slow-images", "0"), "--slow-images"),
         (("table-3", "--minutes", "0"), "--minutes must be a positive number"),
+        (("table-3", "--minutes", "nan"), "--minutes must be a positive number"),
+        (("table-3", *SMOKE[:2], "--device", "gpu"), "there is no device 'gpu' on this machine"),
         (("table-3", "--beside", "-1"), "--beside must be a whole number from 0 on, got -1"),
         (("table-3", "--without", "autoatack"), "there is no attack 'autoatack' to leave for later, did you mean"),
         (
@@ -410,6 +412,21 @@ def test_without_an_experiment_all_are_listed(capsys):
 def test_bad_input_is_refused_in_one_sentence(words, sentence, tmp_path, capsys):
     assert sentence in refused(*words, "--out", tmp_path / "runs", capsys=capsys)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_table_that_needs_no_run_leaves_no_directory(tmp_path, capsys):
+    assert "| SRT        | O((N + M) I_i I_o)" in reproduce("table-7", "--out", tmp_path / "runs", capsys=capsys)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_place_that_cannot_be_written_is_named_in_a_sentence(tmp_path, capsys):
+    (tmp_path / "file").write_text("a file")
+    words = ("table-6", *SMOKE, "--only", "*-rt-lambda-0.2-*", "--out")
+    sentence = refused(*words, tmp_path / "file" / "runs", capsys=capsys)
+    assert f"could not write {tmp_path / 'file' / 'runs'} (Not a directory)" in sentence
+    reproduce(*words, tmp_path / "runs")
+    sentence = refused(*words, tmp_path / "runs", "--collect", tmp_path / "file", capsys=capsys)
+    assert f"could not write {tmp_path / 'file' / 'smoke'} (Not a directory)" in sentence
 
 
 def test_files_that_only_bear_the_names_of_the_papers_data_are_refused(tmp_path, monkeypatch, capsys):

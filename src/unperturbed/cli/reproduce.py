@@ -19,6 +19,7 @@ from ..printing import counted, printable, quoted
 from ..progress import watching
 from ..recipe import nearest
 from ..recipes.budgets import REASONS
+from ..runtime import pick_device
 from ..signals import StoppedError, stopping_after_a_step
 from ..solvers import require_count
 from .options import leading_words, parse
@@ -102,7 +103,7 @@ def ordered(
     """The experiments that are named, the runs to make here, all that they need, and where these lie."""
     made = chosen(words)
     network = usual_network(command.scale) if command.network == "usual" else command.network
-    if command.minutes is not None and command.minutes <= 0:
+    if command.minutes is not None and not command.minutes > 0:
         raise ValueError(f"--minutes must be a positive number, got {command.minutes}")
     if command.slow_images is not None:
         require_count("--slow-images", command.slow_images)
@@ -157,7 +158,9 @@ def carried_out(command: Reproduce, runs: list[PlannedRun], out: Path, began: fl
     """Train and attack what is missing, until all is there, time is up since the command began, or a signal comes."""
     for data in sorted({run.recipe.data.name for run in runs}):
         require_data(data, command.data)
-    mark_scale(out, command.scale)
+    pick_device(command.device)
+    if runs:
+        mark_scale(out, command.scale)
     ends = inf if command.minutes is None else began + 60 * command.minutes
     with stopping_after_a_step() as request, watching() as watcher:
 

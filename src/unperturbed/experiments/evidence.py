@@ -12,7 +12,7 @@ from torch import Tensor
 from .. import recipe as recipe_files
 from .. import report as reports
 from .. import sweeps
-from ..files import write_whole
+from ..files import explained, write_whole
 from ..printing import printable, shortened
 from ..recipe import Recipe
 from ..report import Report
@@ -187,7 +187,8 @@ def read_all(folder: Path) -> list[Evidence]:
 def write(evidence: Evidence, folder: Path) -> Path:
     """Write evidence where `read_all` finds it: the path."""
     path = folder / evidence.scale / evidence.file_name
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with explained(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, (evidence.dumps() + "\n").encode())
     return path
 

@@ -13,7 +13,7 @@ from .. import report as reports
 from .. import sweeps
 from ..datasets import Dataset, load
 from ..evaluation import evaluate, settings_of
-from ..files import set_aside, write_whole
+from ..files import explained, set_aside, write_whole
 from ..guards import DivergedError
 from ..progress import Bars, Lines, Titled
 from ..recipe import Recipe, plain
@@ -68,7 +68,8 @@ def check_scale(out: Path, scale: Scale) -> None:
 def mark_scale(out: Path, scale: Scale) -> None:
     """Make a directory one of that scale, unless it is one already."""
     if not (out / MARK).is_file():
-        out.mkdir(parents=True, exist_ok=True)
+        with explained(out):
+            out.mkdir(parents=True, exist_ok=True)
         write_whole(out / MARK, json.dumps({"format": FORMAT, "scale": scale}).encode())
 
 
@@ -167,9 +168,7 @@ class Reproduction:
         path = self.out / run.name
         if not (path / "report.json").is_file() or not (path / "model.safetensors").is_file():
             return False
-        if not holds(reports.read(path / "report.json"), self.wanted(run)):
-            return False
-        if not self.slow_are_made(run):
+        if not holds(reports.read(path / "report.json"), self.wanted(run)) or not self.slow_are_made(run):
             return False
         if run.trial.fractions:
             sweep = sweeps.read(path)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any, cast
 
@@ -154,6 +155,10 @@ def loads(text: str, source: str = "the evidence") -> Evidence:
             raise ValueError(f"it has format {shortened(tree['format'])}, this version reads {FORMAT}")
         if tree["scale"] not in ("smoke", "short", "paper") or tree["network"] not in ("own", "resnet-18"):
             raise ValueError("its scale or network is none that there is")
+        if reports.typed(tree, "together", int) < 1:
+            raise ValueError(f"one run at least shares its device, got {tree['together']}")
+        if not 0 <= float(tree["seconds"]) < inf:
+            raise ValueError(f"its seconds should be a number from 0 on, got {tree['seconds']}")
         return Evidence(
             name=reports.typed(tree, "name", str),
             seed=reports.typed(tree, "seed", int),
@@ -161,7 +166,7 @@ def loads(text: str, source: str = "the evidence") -> Evidence:
             network=tree["network"],
             seconds=float(tree["seconds"]),
             teacher_seconds=float(tree.get("teacher_seconds", 0.0)),
-            together=reports.typed(tree, "together", int),
+            together=tree["together"],
             trained_on=reports.typed(tree, "trained_on", str),
             recipe=recipe_files.loads(json.dumps(tree["recipe"])),
             report=reports.loads(json.dumps(tree["report"])),

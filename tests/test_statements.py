@@ -13,6 +13,7 @@ from unperturbed.experiments.statements import (
     Comparison,
     above,
     among_the_best,
+    as_printed,
     decided,
     falls_under,
     faster,
@@ -136,6 +137,14 @@ def test_a_goal_is_reached_or_not():
     assert verdict(statement, evidence("a", autoattack=50)) == "pass"
     assert verdict(statement, evidence("a", autoattack=49.9)) == "fail"
     assert verdict(statement) == "undecided"
+
+
+def test_a_number_short_of_the_papers_by_a_point_at_most_is_no_fail():
+    statement = as_printed("near", "Table 4", "mnist-pixel-srt", ["pgd"])
+    for pgd, expected in ((95.5, "fail"), (95.6, "pass"), (100, "pass")):
+        finding = statement.check(Measured([evidence("mnist-pixel-srt", 100, pgd=pgd)]))
+        assert finding.verdict == expected, "its words speak of less alone"
+        assert f"{pgd:.2f} against 96.6 less 1" in finding.figures
 
 
 def test_times_are_compared_only_where_runs_had_one_device_for_themselves():
@@ -353,7 +362,7 @@ class Apart:
         ("table-3", "at most 5 points above Standard", -5.0),
         ("table-5", "nowhere more than a point under", -1.0),
         ("figure-compound", "and more than 10 under GridAdv+", 10.0),
-        ("figure-unlabeled", "within 5 points of supervised training", -5.0),
+        ("figure-unlabeled", "at most 5 points under supervised training", -5.0),
     ],
 )
 def test_the_points_that_a_statement_names_are_those_that_decide_it(name, words, gap):

@@ -87,8 +87,8 @@ def spatial_statements(place: str, title: str, data: str) -> Iterator[Statement]
         (CLEAN, *SPATIAL_COLUMNS),
     )
     yield as_printed(
-        f"spatial SRT as the authors' code has it repeats the paper's on {title}, clean and under GridAdv, but for a "
-        "point at most",
+        f"spatial SRT as the authors' code has it is at most a point under the paper's on {title}, clean and under "
+        "GridAdv",
         place,
         printed,
         (CLEAN, "gridadv"),

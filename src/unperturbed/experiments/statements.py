@@ -15,7 +15,7 @@ from .definition import CLEAN, Cell, Difference, Finding, Found, Statement, Verd
 ERRORS = 2.0
 """standard errors within which a difference decides nothing"""
 SHORT_OF_PRINT = 1.0
-"""points by which ours may be short of the paper's number and still repeat it"""
+"""points by which ours may be short of the paper's number"""
 NOT_MEASURED = "not yet measured"
 MOST_FIGURES = 4
 """comparisons that a sentence quotes"""
@@ -110,8 +110,8 @@ def falls_under(words: str, limits: Sequence[tuple[Cell, float]]) -> Statement:
     return Statement(words=words, check=lambda found: beside_bounds(found, limits, reached=False))
 
 
-def beside_bounds(found: Found, bounds: Sequence[tuple[Cell, float]], *, reached: bool) -> Finding:
-    """Whether each of these cells reaches its bound, or whether each stays under it."""
+def beside_bounds(found: Found, bounds: Sequence[tuple[Cell, float]], *, reached: bool, less: float = 0.0) -> Finding:
+    """Whether each of these cells reaches its bound, less so many points, or whether each stays under it."""
     told: list[Told] = []
     missing = 0
     for cell, bound in bounds:
@@ -119,16 +119,18 @@ def beside_bounds(found: Found, bounds: Sequence[tuple[Cell, float]], *, reached
         if figure is None:
             missing += 1
             continue
-        verdict: Verdict = "pass" if (figure.mean >= bound) == reached else "fail"
+        verdict: Verdict = "pass" if (figure.mean >= bound - less) == reached else "fail"
         lead = figure.mean - bound if reached else bound - figure.mean
-        told.append((verdict, lead, f"{cell.in_words}: {figure} against {bound:g}"))
+        allowed = f" less {less:g}" if less else ""
+        told.append((verdict, lead, f"{cell.in_words}: {figure} against {bound:g}{allowed}"))
     return summed_up(told, missing, len(bounds))
 
 
 def as_printed(words: str, place: str, row: str, columns: Sequence[str], trial: str | None = None) -> Statement:
-    """That our numbers of a row, by this trial or by the one that it names, repeat the paper's."""
+    """That our numbers of a row, by this trial or by the one that it names, are hardly under the paper's."""
     numbers, trial = printed_numbers(place, row), trial or row
-    return reaches(words, [(Cell(trial, column), numbers[column] - SHORT_OF_PRINT) for column in columns])
+    bounds = [(Cell(trial, column), numbers[column]) for column in columns]
+    return Statement(words=words, check=lambda found: beside_bounds(found, bounds, reached=True, less=SHORT_OF_PRINT))
 
 
 def faster(words: str, quick: str, slow: str, times: float) -> Statement:

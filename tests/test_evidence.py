@@ -388,7 +388,7 @@ def test_a_statement_stands_where_it_was_measured_and_else_once_among_what_was_n
     ]
     assert "not yet" not in "".join(told)
     assert last.startswith("Not run yet\n\n- not yet: ")
-    assert last.count("AT is no help against GridAdv on CIFAR-10") == 1
+    assert last.count("AT is no help against spatial attacks on CIFAR-10") == 1
 
 
 def test_what_is_not_measured_and_what_is_not_decided_are_told_apart():

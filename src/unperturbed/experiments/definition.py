@@ -123,6 +123,10 @@ class Found(Protocol):
         """How far the one lies above the other, where both are known on the same images."""
         ...
 
+    def gain(self, higher: str, lower: str, strong: str, weak: str, /) -> Difference | None:
+        """By how much more one trial lies above another under the first attack than under the second."""
+        ...
+
     def minutes(self, trial: str, /) -> tuple[float, str] | None:
         """Of training and the device, where runs were timed alone."""
         ...

@@ -1,8 +1,8 @@
 """The paper's statements, made of comparisons that numbers decide: pass, fail, or undecided.
 
 A comparison is decided where the difference is more than two standard errors away from what is claimed: those of the
-same test images, and of the seeds where several were run. A statement passes where all of its comparisons do, and
-fails where one fails.
+same test images, and of the seeds where several were run. A statement passes where all of its comparisons do, or as
+many as it asks for, and fails where too few can.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ..recipes.published import printed as printed_numbers
+from ..recipes.words import ATTACKS
 from .definition import CLEAN, Cell, Difference, Finding, Found, Statement, Verdict
 
 ERRORS = 2.0
@@ -39,16 +40,29 @@ def above(words: str, comparisons: Sequence[Comparison], *, while_above: float |
     return Statement(words=words, check=check)
 
 
-def mostly_above(words: str, comparisons: Sequence[Comparison]) -> Statement:
-    """That more than half of these comparisons hold."""
+def mostly_above(words: str, comparisons: Sequence[Comparison], *, least: int | None = None) -> Statement:
+    """That at least so many of these comparisons hold; if no number is named, more than half."""
 
     def check(found: Found) -> Finding:
-        told, missing, claims = compared(found, comparisons)
-        finding = summed_up(told, missing, claims)
-        verdicts = [verdict for verdict, _, _ in told]
-        if 2 * verdicts.count("pass") > claims:
-            return finding._replace(verdict="pass")
-        return finding._replace(verdict="fail" if 2 * verdicts.count("fail") >= claims else "undecided")
+        return summed_up(*compared(found, comparisons), least or most_of(comparisons))
+
+    return Statement(words=words, check=check)
+
+
+def wider(words: str, pairs: Sequence[tuple[str, str]], strong: str, weak: str) -> Statement:
+    """That in each pair the first trial is above the second by more under the stronger of two attacks."""
+
+    def check(found: Found) -> Finding:
+        told: list[Told] = []
+        for higher, lower in pairs:
+            gain = found.gain(higher, lower, strong, weak)
+            first, second = (found.difference(Cell(higher, name), Cell(lower, name)) for name in (strong, weak))
+            if gain is None or first is None or second is None:
+                continue
+            leads = f"{ATTACKS[strong]} {first.points:+.2f}, {ATTACKS[weak]} {second.points:+.2f}"
+            figures = f"{higher} over {lower}: {leads}: {gain.points:+.2f} ± {gain.error:.2f}"
+            told.append((decided(gain, 0.0), gain.points, figures))
+        return summed_up(told, len(pairs) - len(told), len(pairs))
 
     return Statement(words=words, check=check)
 
@@ -77,9 +91,15 @@ def compared(
 
 
 def among_the_best(
-    words: str, trial: str, rivals: Sequence[str], columns: Sequence[str], *, place: int = 2
+    words: str,
+    trial: str,
+    rivals: Sequence[str],
+    columns: Sequence[str],
+    *,
+    place: int = 2,
+    least: int | None = None,
 ) -> Statement:
-    """That in each of these columns fewer than `place` rivals lie above the trial."""
+    """That in each of these columns, or in so many at least, fewer than `place` rivals lie above the trial."""
 
     def check(found: Found) -> Finding:
         told: list[Told] = []
@@ -95,7 +115,7 @@ def among_the_best(
             verdict: Verdict = "fail" if lost >= place else "pass" if lost + open_ < place else "undecided"
             rank = 1 + sum(difference.points < 0 for difference in known)
             told.append((verdict, float(-rank), f"{Cell(trial, column).in_words}: place {rank} of {len(rivals) + 1}"))
-        return summed_up(told, missing, len(columns))
+        return summed_up(told, missing, len(columns), least)
 
     return Statement(words=words, check=check)
 
@@ -187,14 +207,13 @@ def quoted(found: Found, comparison: Comparison, difference: Difference) -> str:
     )
 
 
-def summed_up(told: Sequence[Told], missing: int, claims: int) -> Finding:
-    """One finding of several: the comparisons that decide it come first, the closest of them foremost."""
+def summed_up(told: Sequence[Told], missing: int, claims: int, least: int | None = None) -> Finding:
+    """One finding of several, all or so many of which have to hold: what decides it first, the closest foremost."""
     if not told:
         return Finding("undecided", NOT_MEASURED)
-    verdicts = [verdict for verdict, _, _ in told]
-    verdict: Verdict = "fail" if "fail" in verdicts else "pass"
-    if verdict == "pass" and ("undecided" in verdicts or missing):
-        verdict = "undecided"
+    verdicts, needed = [verdict for verdict, _, _ in told], claims if least is None else least
+    lost = claims - verdicts.count("fail") < needed
+    verdict: Verdict = "pass" if verdicts.count("pass") >= needed else "fail" if lost else "undecided"
     order: dict[Verdict, int] = {"fail": 0, "undecided": 1, "pass": 2}
     shown = sorted(told, key=lambda item: (order[item[0]], item[1]))[:MOST_FIGURES]
     counts = f"{verdicts.count('pass')} of {claims} hold"
@@ -205,6 +224,11 @@ def summed_up(told: Sequence[Told], missing: int, claims: int) -> Finding:
     ):
         counts += f", {count} {words}" if count else ""
     return Finding(verdict, f"{counts}. " + "; ".join(figures for _, _, figures in shown))
+
+
+def most_of(cases: Sequence[object]) -> int:
+    """The least number that is more than half."""
+    return len(cases) // 2 + 1
 
 
 def growing(cells: Sequence[Cell]) -> list[Comparison]:

@@ -198,7 +198,7 @@ def test_editions_do_not_mix_networks_or_scales():
         evidence("mnist-pixel-srt", 99, pgd=96),
     ]
     text = experiment_text(experiments()["table-4"], runs)
-    own, other, short = text.split("\n### ")[1:]
+    own, other, short, _ = text.split("\n### ")[1:]
     assert "48.66 / 48.00" in own
     assert "96.60 / 96.00" in own
     assert "48.66 / 44.00" in other

@@ -1,5 +1,6 @@
 """The command that repeats the paper: every experiment in small, stopped and gone on with, planned and collected."""
 
+import hashlib
 import json
 import os
 import re
@@ -11,6 +12,7 @@ import time
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -19,13 +21,14 @@ from handmade import evidence
 from unperturbed import cli, sweeps
 from unperturbed import report as reports
 from unperturbed.attacks import fgsm
-from unperturbed.datasets import load
+from unperturbed.datasets import IDX_FILES, load
 from unperturbed.evaluation import evaluate
 from unperturbed.experiments import evidence as files
 from unperturbed.experiments import reproduction as reproducing
 from unperturbed.experiments.account import experiment_text
 from unperturbed.experiments.catalog import chosen, experiments
 from unperturbed.experiments.definition import Trial
+from unperturbed.experiments.genuine import SHA256
 from unperturbed.experiments.planning import attacked_at_once, groups, planned
 from unperturbed.experiments.reproduction import Reproduction, Stopping
 from unperturbed.experiments.results import present
@@ -324,6 +327,44 @@ def test_a_run_whose_network_none_replaces_is_collected_once(tmp_path):
     assert [each.name for each in present(chosen(["table-6"]), "paper", tmp_path)] == [run.name]
 
 
+def test_what_evaluate_found_by_other_settings_or_on_other_images_is_no_evidence(tmp_path, capsys):
+    words = ("table-6", *SMOKE, "--only", "*-srt-lambda-0.2-*", "--out", tmp_path / "runs")
+    reproduce(*words)
+    run = tmp_path / "runs" / "mnist-pixel-srt-lambda-0.2-seed-0"
+    results, left_out = tmp_path / "results", f"attacks by other settings or on other images are left out: {run.name}"
+
+    def evaluate_and_collect(images, steps):
+        budget = ("--budget.eps", "0.1", "--budget.step-size", "0.005", "--budget.steps", steps)
+        cli.main(["evaluate", *map(str, (run, "--attacks", "fgsm,pgd", "--images", images, *budget))])
+        return reproduce(*words, "--collect", results, capsys=capsys)
+
+    assert left_out in evaluate_and_collect(images=8, steps=3)
+    (found,) = files.read_all(results)
+    assert [result.name for result in found.report.attacks] == ["fgsm"]
+    assert "left out" not in evaluate_and_collect(images=8, steps=2)
+    (found,) = files.read_all(results)
+    assert [result.name for result in found.report.attacks] == ["fgsm", "pgd"]
+    shutil.rmtree(results)
+    printed = evaluate_and_collect(images=9, steps=2)
+    assert "0 of 1 run begun" in printed
+    assert left_out in printed
+    assert not results.exists()
+
+
+def test_what_a_curve_found_by_other_settings_is_no_evidence(tmp_path):
+    words = ("figure-compound", *SMOKE, "--only", "mnist-compound-at-seed-0", "--out", tmp_path / "runs")
+    reproduce(*words)
+    run = tmp_path / "runs" / "mnist-compound-at-seed-0"
+    sweep = sweeps.read(run)
+    other = replace(sweep.reports[0.5].attacks[0], settings="others")
+    changed = replace(sweep.reports[0.5], attacks=(other, *sweep.reports[0.5].attacks[1:]))
+    write_whole(run / "sweep.json", replace(sweep, reports={**sweep.reports, 0.5: changed}).dumps().encode())
+    reproduce(*words, "--collect", tmp_path / "results")
+    (found,) = files.read_all(tmp_path / "results")
+    names = {part: [result.name for result in report.attacks] for part, report in found.sweep.reports.items()}
+    assert names == {0.25: names[1.0], 0.5: names[1.0][1:], 0.75: names[1.0], 1.0: names[1.0]}
+
+
 def test_weights_that_were_not_kept_are_the_others():
     recipe = named("cifar10-pixel-srt-fast")
     best = {"step": 5, "weights": {"w": "best"}}
@@ -358,6 +399,8 @@ def test_without_an_experiment_all_are_listed(capsys):
         (("--collect", "results"), "reproduce needs an experiment first, or all"),
         (("table-3", "--slow-images", "0"), "--slow-images"),
         (("table-3", "--minutes", "0"), "--minutes must be a positive number"),
+        (("table-3", "--minutes", "nan"), "--minutes must be a positive number"),
+        (("table-3", *SMOKE[:2], "--device", "gpu"), "there is no device 'gpu' on this machine"),
         (("table-3", "--beside", "-1"), "--beside must be a whole number from 0 on, got -1"),
         (("table-3", "--without", "autoatack"), "there is no attack 'autoatack' to leave for later, did you mean"),
         (
@@ -369,6 +412,37 @@ def test_without_an_experiment_all_are_listed(capsys):
 def test_bad_input_is_refused_in_one_sentence(words, sentence, tmp_path, capsys):
     assert sentence in refused(*words, "--out", tmp_path / "runs", capsys=capsys)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_table_that_needs_no_run_leaves_no_directory(tmp_path, capsys):
+    assert "| SRT        | O((N + M) I_i I_o)" in reproduce("table-7", "--out", tmp_path / "runs", capsys=capsys)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_place_that_cannot_be_written_is_named_in_a_sentence(tmp_path, capsys):
+    (tmp_path / "file").write_text("a file")
+    words = ("table-6", *SMOKE, "--only", "*-rt-lambda-0.2-*", "--out")
+    sentence = refused(*words, tmp_path / "file" / "runs", capsys=capsys)
+    assert f"could not write {tmp_path / 'file' / 'runs'} (Not a directory)" in sentence
+    reproduce(*words, tmp_path / "runs")
+    sentence = refused(*words, tmp_path / "runs", "--collect", tmp_path / "file", capsys=capsys)
+    assert f"could not write {tmp_path / 'file' / 'smoke'} (Not a directory)" in sentence
+
+
+def test_files_that_only_bear_the_names_of_the_papers_data_are_refused(tmp_path, monkeypatch, capsys):
+    random = np.random.default_rng(0)
+    for file, count in zip(IDX_FILES, (60, 60, 20, 20), strict=True):
+        shape = (count, 28, 28) if "images" in file else (count,)
+        head = bytes([0, 0, 8, len(shape)]) + b"".join(size.to_bytes(4, "big") for size in shape)
+        (tmp_path / file).write_bytes(head + random.integers(0, 10, shape, dtype=np.uint8).tobytes())
+    words = ("table-6", "--scale", "short", "--data", tmp_path, "--out", tmp_path / "runs", "--minutes", "0.0001")
+    assert "mnist hold other images or labels than MNIST" in refused(*words, capsys=capsys)
+    assert not (tmp_path / "runs").exists()
+    digest = hashlib.sha256()
+    for part in ("train_images", "train_labels", "test_images", "test_labels"):
+        digest.update(getattr(load("mnist", tmp_path), part).numpy().tobytes())
+    monkeypatch.setitem(SHA256, "mnist", digest.hexdigest())
+    assert "after 0.0001 minutes: stopped" in reproduce(*words, capsys=capsys)
 
 
 def test_a_directory_of_another_scale_or_version_is_refused(tmp_path, capsys):
@@ -610,6 +684,30 @@ def test_a_run_beside_those_of_another_command_is_not_timed(tmp_path, capsys):
     assert files.of_run(tmp_path / "cifar10-spatial-srt-fast-seed-0", "", 0, "smoke", "own").together == 4
     row = next(line for line in reproduce(*words, capsys=capsys).splitlines() if line.startswith("| fast SRT"))
     assert row.endswith("855 / – |")
+
+
+def test_a_run_that_is_killed_while_it_shares_a_device_is_known_for_it(tmp_path):
+    """Nothing can be noted after a kill, so it is noted before the second step."""
+    (run,) = planned(chosen(["table-8"]), "smoke", "own", (0,), "*-srt-fast-*")
+
+    class Looking(Lines):
+        def stepped(self, step, steps, /):
+            noted.append(files.read_notes(tmp_path / run.name))
+
+    noted = []
+    replace(reproduction(tmp_path), watcher=Looking(), beside=3).train([run])
+    assert [(notes["together"], notes["trained_on"] != "") for notes in noted] == [(4, True)] * 3
+
+
+def test_a_command_that_is_refused_a_run_notes_nothing_of_it(tmp_path):
+    (run,) = planned(chosen(["table-8"]), "smoke", "own", (0,), "*-srt-fast-*")
+    with pytest.raises(StoppedError):
+        reproduction(tmp_path, StopAt(3)).train([run])
+    before = files.read_notes(tmp_path / run.name)
+    assert before["together"] == 1
+    with RunDirectory(tmp_path / run.name).alone(), pytest.raises(ValueError, match="is in use by process"):
+        reproduction(tmp_path, beside=3).train([run])
+    assert files.read_notes(tmp_path / run.name) == before
 
 
 def test_an_evaluation_stops_between_two_attacks_too(tmp_path):

@@ -6,18 +6,19 @@ from math import inf
 from pathlib import Path
 from typing import Literal
 
-from ..datasets import load
 from ..experiments.account import experiment_text
 from ..experiments.catalog import EVERY, chosen, experiments
 from ..experiments.definition import Experiment
+from ..experiments.genuine import require_data
 from ..experiments.layout import aligned
 from ..experiments.planning import BASIS, PlannedRun, expected, planned, require_recipes, shared, state_of
 from ..experiments.reproduction import Reproduction, check_scale, mark_scale
-from ..experiments.results import FOLDER, collect, found_in, present, write_page
+from ..experiments.results import FOLDER, collect, found_in, made_otherwise, present, write_page
 from ..experiments.scales import SCALES, Scale, usual_network
 from ..printing import counted, nearest, printable, quoted
 from ..progress import watching
 from ..recipes.budgets import REASONS
+from ..runtime import pick_device
 from ..signals import StoppedError, stopping_after_a_step
 from ..solvers import require_count
 from .options import leading_words, parse
@@ -101,7 +102,7 @@ def ordered(
     """The experiments that are named, the runs to make here, all that they need, and where these lie."""
     made = chosen(words)
     network = usual_network(command.scale) if command.network == "usual" else command.network
-    if command.minutes is not None and command.minutes <= 0:
+    if command.minutes is not None and not command.minutes > 0:
         raise ValueError(f"--minutes must be a positive number, got {command.minutes}")
     if command.slow_images is not None:
         require_count("--slow-images", command.slow_images)
@@ -138,7 +139,13 @@ def collected(command: Reproduce, made: list[Experiment], folder: Path) -> str:
     require_recipes(begun, out)
     written = collect(begun, out, folder)
     size = sum(path.stat().st_size for path in written) / 1e6
-    return f"{folder}: {len(written)} of {counted(len(begun), 'run')} begun, {size:.1f} MB"
+    sentence = f"{folder}: {len(written)} of {counted(len(begun), 'run')} begun, {size:.1f} MB"
+    otherwise = ", ".join(made_otherwise(begun, out))
+    return (
+        f"{sentence}; attacks by other settings or on other images are left out: {otherwise}"
+        if otherwise
+        else sentence
+    )
 
 
 def left_for_later(command: Reproduce) -> tuple[str, ...]:
@@ -149,8 +156,10 @@ def left_for_later(command: Reproduce) -> tuple[str, ...]:
 def carried_out(command: Reproduce, runs: list[PlannedRun], out: Path, began: float) -> None:
     """Train and attack what is missing, until all is there, time is up since the command began, or a signal comes."""
     for data in sorted({run.recipe.data.name for run in runs}):
-        load(data, command.data)
-    mark_scale(out, command.scale)
+        require_data(data, command.data)
+    pick_device(command.device)
+    if runs:
+        mark_scale(out, command.scale)
     ends = inf if command.minutes is None else began + 60 * command.minutes
     with stopping_after_a_step() as request, watching() as watcher:
 

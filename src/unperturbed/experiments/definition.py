@@ -76,16 +76,21 @@ class Trial:
         """The Linf radius of its attacks at fraction 1."""
         return (self.budget or usual_budget(self.recipe.data.name)).eps
 
-    def attacks_at(self, scale: Scale, fraction: float = 1.0) -> Mapping[str, Stated]:
-        """The attacks by their names, as far as they go at that scale and fraction."""
+    def known_at(self, scale: Scale, fraction: float = 1.0) -> Mapping[str, Stated]:
+        """Every attack by its name, as far as it goes against this model at that scale and fraction."""
         budget = replace(self.budget or usual_budget(self.recipe.data.name), fraction=fraction)
         known = dict(narrowed(budget, scale).attacks())
         for name, other in OTHER_ASCENTS.items():
             known[name] = narrowed(replace(other, fraction=fraction), scale).attacks()["pgd"]
-        return {name: briefly_made(known[name], scale) for name in self.attacks}
+        return {name: briefly_made(attack, scale) for name, attack in known.items()}
+
+    def attacks_at(self, scale: Scale, fraction: float = 1.0) -> Mapping[str, Stated]:
+        """Those that are made on it."""
+        known = self.known_at(scale, fraction)
+        return {name: known[name] for name in self.attacks}
 
     def swept_at(self, scale: Scale, fraction: float) -> Mapping[str, Stated]:
-        """Those of them that are made at several fractions."""
+        """Those of these that are made at several fractions."""
         return {name: attack for name, attack in self.attacks_at(scale, fraction).items() if name in self.swept}
 
 
@@ -116,6 +121,10 @@ class Found(Protocol):
 
     def difference(self, cell: Cell, other: Cell, /) -> Difference | None:
         """How far the one lies above the other, where both are known on the same images."""
+        ...
+
+    def gain(self, higher: str, lower: str, strong: str, weak: str, /) -> Difference | None:
+        """By how much more one trial lies above another under the first attack than under the second."""
         ...
 
     def minutes(self, trial: str, /) -> tuple[float, str] | None:

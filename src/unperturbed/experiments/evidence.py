@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from .. import recipe as recipe_files
 from .. import report as reports
 from .. import sweeps
-from ..files import write_whole
+from ..files import explained, write_whole
 from ..printing import printable, shortened
 from ..recipe import Recipe
 from ..report import Report
@@ -154,6 +155,10 @@ def loads(text: str, source: str = "the evidence") -> Evidence:
             raise ValueError(f"it has format {shortened(tree['format'])}, this version reads {FORMAT}")
         if tree["scale"] not in ("smoke", "short", "paper") or tree["network"] not in ("own", "resnet-18"):
             raise ValueError("its scale or network is none that there is")
+        if reports.typed(tree, "together", int) < 1:
+            raise ValueError(f"one run at least shares its device, got {tree['together']}")
+        if not 0 <= float(tree["seconds"]) < inf:
+            raise ValueError(f"its seconds should be a number from 0 on, got {tree['seconds']}")
         return Evidence(
             name=reports.typed(tree, "name", str),
             seed=reports.typed(tree, "seed", int),
@@ -161,7 +166,7 @@ def loads(text: str, source: str = "the evidence") -> Evidence:
             network=tree["network"],
             seconds=float(tree["seconds"]),
             teacher_seconds=float(tree.get("teacher_seconds", 0.0)),
-            together=reports.typed(tree, "together", int),
+            together=tree["together"],
             trained_on=reports.typed(tree, "trained_on", str),
             recipe=recipe_files.loads(json.dumps(tree["recipe"])),
             report=reports.loads(json.dumps(tree["report"])),
@@ -187,7 +192,8 @@ def read_all(folder: Path) -> list[Evidence]:
 def write(evidence: Evidence, folder: Path) -> Path:
     """Write evidence where `read_all` finds it: the path."""
     path = folder / evidence.scale / evidence.file_name
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with explained(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, (evidence.dumps() + "\n").encode())
     return path
 

@@ -76,6 +76,14 @@ def statements(data: str) -> tuple[Statement, ...]:
         f"SRT+ is above AT+, AT (average) and AT (max) under PGD+ and GridAdv+ on {title}",
         [comparison for other in others for comparison in over(srt, other, ("pgd+", "gridadv+"))],
     )
+    sequential = above(
+        f"AT+ is above AT (average) and AT (max) under PGD+ and GridAdv+ on {title}",
+        [
+            comparison
+            for other in ("compound-at-average", "compound-at-max")
+            for comparison in over(f"{data}-compound-at", f"{data}-{other}", ("pgd+", "gridadv+"))
+        ],
+    )
     single = above(
         f"against compound attacks SRT+ and AT+ are above the defenses against one perturbation on {title}",
         [
@@ -98,7 +106,7 @@ def statements(data: str) -> tuple[Statement, ...]:
                 for method in ("spatial-worst-of-k", "spatial-srt")
             ],
         )
-        return stronger, better, single, limited
+        return stronger, better, sequential, single, limited
     by_so_much = above(
         "on MNIST SRT+ is more than 7 points above AT+ under PGD+, and more than 10 under GridAdv+",
         [
@@ -106,4 +114,4 @@ def statements(data: str) -> tuple[Statement, ...]:
             Comparison(Cell(srt, "gridadv+"), Cell(f"{data}-compound-at", "gridadv+"), 10.0),
         ],
     )
-    return stronger, better, single, by_so_much
+    return stronger, better, sequential, single, by_so_much

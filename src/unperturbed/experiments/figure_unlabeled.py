@@ -14,7 +14,7 @@ ATTACKS = {"pixel": "pgd", "spatial": "gridadv"}
 SUPERVISED = {"pixel": "at", "spatial": "worst-of-k"}
 PANELS = tuple((data, scenario) for data in ("cifar10", "mnist") for scenario in ("pixel", "spatial"))
 SIMILAR = 5.0
-"""points within which SRT is similar to supervised training on all labels"""
+"""points that SRT may be under supervised training on all labels and still be similar"""
 
 
 def experiment() -> Experiment:
@@ -78,7 +78,7 @@ def statements(data: str, scenario: str) -> tuple[Statement, ...]:
     cells = [Cell(trial.name, attack) for trial in over_amounts(data, scenario)]
     rival = Cell(with_all_labels(data, scenario).name, attack)
     exceeds = (data, scenario) == ("mnist", "spatial")
-    against = "exceeds" if exceeds else f"is within {SIMILAR:g} points of"
+    against = "exceeds" if exceeds else f"is at most {SIMILAR:g} points under"
     return (
         above(f"adversarial accuracy rises with the number of unlabeled images {where}", growing(cells)),
         above(

@@ -39,15 +39,26 @@ class Measured:
         return Figure(mean, standard_error(means), len(means))
 
     def difference(self, cell: Cell, other: Cell, /) -> Difference | None:
-        """The difference on the same images, over the seeds that both have; the larger of its two errors.
+        """The difference on the same images, over the seeds that both have; the larger of its two errors."""
+        return self.contrast((cell,), (other,))
 
-        That over images is one of the first images alone where some seeds were attacked on no others.
+    def gain(self, higher: str, lower: str, strong: str, weak: str, /) -> Difference | None:
+        """The difference of two differences, on the same images too."""
+        return self.contrast(
+            (Cell(higher, strong), Cell(lower, weak)),
+            (Cell(lower, strong), Cell(higher, weak)),
+        )
+
+    def contrast(self, plus: Sequence[Cell], minus: Sequence[Cell]) -> Difference | None:
+        """What cells have together over as many others, over the seeds that all of them have.
+
+        The error over images is one of the first images alone where some seeds were attacked on no others.
         """
-        first, second = self.samples(cell), self.samples(other)
+        added, taken = ([self.samples(cell) for cell in cells] for cells in (plus, minus))
         pairs = [
-            first[seed] - second[seed]
-            for seed in first.keys() & second.keys()
-            if first[seed].shape == second[seed].shape
+            torch.stack([each[seed] for each in added]).sum(0) - torch.stack([each[seed] for each in taken]).sum(0)
+            for seed in set.intersection(*(set(each) for each in (*added, *taken)))
+            if len({each[seed].shape for each in (*added, *taken)}) == 1
         ]
         if not pairs:
             return None

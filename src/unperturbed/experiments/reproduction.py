@@ -13,7 +13,7 @@ from .. import report as reports
 from .. import sweeps
 from ..datasets import Dataset, load
 from ..evaluation import evaluate, settings_of
-from ..files import set_aside, write_whole
+from ..files import explained, set_aside, write_whole
 from ..guards import DivergedError
 from ..progress import Bars, Lines, Titled
 from ..recipe import Recipe, plain
@@ -23,7 +23,8 @@ from ..runtime import pick_device, provenance
 from ..signals import StoppedError
 from ..training import fresh_model, train_together
 from ..unfinished import FILE, Unfinished
-from .evidence import OTHER_REPORT, SLOW_REPORT, note, note_circumstances, read_notes, seconds_of_teacher
+from .evidence import OTHER_REPORT, SLOW_REPORT, note, read_notes, seconds_of_teacher
+from .noting import Noting
 from .planning import (
     ATTACK_START_UP,
     SIDE_BY_SIDE,
@@ -67,7 +68,8 @@ def check_scale(out: Path, scale: Scale) -> None:
 def mark_scale(out: Path, scale: Scale) -> None:
     """Make a directory one of that scale, unless it is one already."""
     if not (out / MARK).is_file():
-        out.mkdir(parents=True, exist_ok=True)
+        with explained(out):
+            out.mkdir(parents=True, exist_ok=True)
         write_whole(out / MARK, json.dumps({"format": FORMAT, "scale": scale}).encode())
 
 
@@ -128,22 +130,22 @@ class Reproduction:
     def train(self, runs: Sequence[PlannedRun]) -> None:
         """Train these runs side by side."""
         directories = {self.out / run.name: run.recipe for run in runs}
+        device, together = str(provenance(pick_device(self.device))["device"]), len(runs) + self.beside
+        watchers = {path: Noting(Titled(self.watcher, path.name), path, device, together) for path in directories}
         try:
             train_together(
                 directories,
                 folder=self.folder,
                 device=self.device,
-                watchers={path: Titled(self.watcher, path.name) for path in directories},
+                watchers=watchers,
                 checkpoint_seconds=120.0,
                 stop=self.stop,
                 teachers=self.out / TEACHERS,
             )
         finally:
-            device = str(provenance(pick_device(self.device))["device"])
             for path, recipe in directories.items():
-                if (path / "recipe.json").is_file():
-                    teacher = seconds_of_teacher(self.out / TEACHERS, recipe)
-                    note_circumstances(path, device, len(runs) + self.beside, teacher)
+                if watchers[path].noted:
+                    watchers[path].note(seconds_of_teacher(self.out / TEACHERS, recipe))
 
     def wanted(self, run: PlannedRun) -> dict[str, Any]:
         """The attacks on a run, but for those that are left for later or made on fewer images."""
@@ -166,9 +168,7 @@ class Reproduction:
         path = self.out / run.name
         if not (path / "report.json").is_file() or not (path / "model.safetensors").is_file():
             return False
-        if not holds(reports.read(path / "report.json"), self.wanted(run)):
-            return False
-        if not self.slow_are_made(run):
+        if not holds(reports.read(path / "report.json"), self.wanted(run)) or not self.slow_are_made(run):
             return False
         if run.trial.fractions:
             sweep = sweeps.read(path)

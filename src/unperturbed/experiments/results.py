@@ -2,11 +2,12 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..files import write_whole
 from .account import experiment_text, headline
+from .asked import as_asked
 from .catalog import experiments
 from .definition import Experiment
 from .evidence import Evidence, of_run, read_all, write
@@ -23,22 +24,24 @@ INTRODUCTION = """# Results
 The paper's tables and figures with our numbers beside them, its statements with their verdicts, and what differs.
 Generated from the JSON files in `results/reproduce` by `unperturbed reproduce --write docs/results.md`; a test
 compares. Each file holds a run's recipe, its log, its seconds and device, and what every attack made of every test
-image.
+image: labels and answers, under `samples`, are class numbers, 16 bits each with the low byte first, by zlib and in
+base64.
 
 Accuracies are in percent: the paper's / ours; `–` where there is no number, in the paper or yet. ± is the standard
-error over seeds where several were run. A statement is decided where differences are more than two standard errors,
-of the same test images and of seeds, away from what it claims; else it is not decided, or not yet measured. Weights
-are the last ones of a run, as in the paper, unless a row says otherwise; where weights are selected, that is done on
-held-out labeled images, never on test images, and both the best and the last are shown.
+error over seeds where several were run. A statement that compares our numbers is decided where differences are more
+than two standard errors, of the same test images and of seeds, away from what it claims; else it is not decided, or
+not yet measured. Where one holds ours against the paper's, a goal or a time, the mean over seeds decides alone.
+Weights are the last ones of a run, as in the paper, unless a row says otherwise; where weights are selected, that is
+done on held-out labeled images, never on test images, and both the best and the last are shown.
 
 | scale | what it is |
 |---|---|
 | paper | the paper's schedule, to the step |
 | short | a triangular rate, as many images for every defense of a scenario; lambda of self-labeled terms ramped |
 
-Everywhere: 10,000 labels, class-balanced and seeded, the rest unlabeled; attacks keep the best iterate and search in
-bfloat16 on a GPU, and what they find is judged in float32. Where we differ from the paper and its authors' code
-stands in [fidelity.md](fidelity.md). The runs and their expected minutes: `unperturbed reproduce all --plan`.
+Everywhere: 10,000 labels, class-balanced and seeded, the rest unlabeled; PGD and C&W keep their best iterate, attacks
+search in bfloat16 on a GPU, and what they find is judged in float32. Where we differ from the paper and its authors'
+code stands in [fidelity.md](fidelity.md). The runs and their expected minutes: `unperturbed reproduce all --plan`.
 """
 
 
@@ -86,8 +89,22 @@ def link_from(path: Path) -> str:
 
 def found_in(runs: Sequence[PlannedRun], out: Path) -> list[Evidence]:
     """The evidence of those runs that are trained and attacked."""
-    made = (of_run(out / run.name, run.trial.name, run.seed, run.scale, run.network) for run in runs)
+    made = (as_asked(evidence, run.trial) for run, evidence in lying_in(runs, out))
     return [evidence for evidence in made if evidence is not None]
+
+
+def made_otherwise(runs: Sequence[PlannedRun], out: Path) -> list[str]:
+    """The names of those runs whose directories hold attacks by other settings or on other images."""
+    lying = ((run, evidence, as_asked(evidence, run.trial)) for run, evidence in lying_in(runs, out))
+    return [run.name for run, evidence, asked in lying if asked is None or asked.dumps() != evidence.dumps()]
+
+
+def lying_in(runs: Sequence[PlannedRun], out: Path) -> Iterator[tuple[PlannedRun, Evidence]]:
+    """Those runs that are trained, with whatever attacks were made on them."""
+    for run in runs:
+        evidence = of_run(out / run.name, run.trial.name, run.seed, run.scale, run.network)
+        if evidence is not None:
+            yield run, evidence
 
 
 def present(chosen: Sequence[Experiment], scale: Scale, out: Path, only: str = "*") -> list[PlannedRun]:

@@ -1,8 +1,8 @@
 """The paper's statements, made of comparisons that numbers decide: pass, fail, or undecided.
 
 A comparison is decided where the difference is more than two standard errors away from what is claimed: those of the
-same test images, and of the seeds where several were run. A statement passes where all of its comparisons do, and
-fails where one fails.
+same test images, and of the seeds where several were run. A statement passes where all of its comparisons do, or as
+many as it asks for, and fails where too few can.
 """
 
 from collections.abc import Sequence
@@ -10,12 +10,13 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ..recipes.published import printed as printed_numbers
+from ..recipes.words import ATTACKS
 from .definition import CLEAN, Cell, Difference, Finding, Found, Statement, Verdict
 
 ERRORS = 2.0
 """standard errors within which a difference decides nothing"""
 SHORT_OF_PRINT = 1.0
-"""points by which ours may be short of the paper's number and still repeat it"""
+"""points by which ours may be short of the paper's number"""
 NOT_MEASURED = "not yet measured"
 MOST_FIGURES = 4
 """comparisons that a sentence quotes"""
@@ -39,16 +40,29 @@ def above(words: str, comparisons: Sequence[Comparison], *, while_above: float |
     return Statement(words=words, check=check)
 
 
-def mostly_above(words: str, comparisons: Sequence[Comparison]) -> Statement:
-    """That more than half of these comparisons hold."""
+def mostly_above(words: str, comparisons: Sequence[Comparison], *, least: int | None = None) -> Statement:
+    """That at least so many of these comparisons hold; if no number is named, more than half."""
 
     def check(found: Found) -> Finding:
-        told, missing, claims = compared(found, comparisons)
-        finding = summed_up(told, missing, claims)
-        verdicts = [verdict for verdict, _, _ in told]
-        if 2 * verdicts.count("pass") > claims:
-            return finding._replace(verdict="pass")
-        return finding._replace(verdict="fail" if 2 * verdicts.count("fail") >= claims else "undecided")
+        return summed_up(*compared(found, comparisons), least or most_of(comparisons))
+
+    return Statement(words=words, check=check)
+
+
+def wider(words: str, pairs: Sequence[tuple[str, str]], strong: str, weak: str) -> Statement:
+    """That in each pair the first trial is above the second by more under the stronger of two attacks."""
+
+    def check(found: Found) -> Finding:
+        told: list[Told] = []
+        for higher, lower in pairs:
+            gain = found.gain(higher, lower, strong, weak)
+            first, second = (found.difference(Cell(higher, name), Cell(lower, name)) for name in (strong, weak))
+            if gain is None or first is None or second is None:
+                continue
+            leads = f"{ATTACKS[strong]} {first.points:+.2f}, {ATTACKS[weak]} {second.points:+.2f}"
+            figures = f"{higher} over {lower}: {leads}: {gain.points:+.2f} ± {gain.error:.2f}"
+            told.append((decided(gain, 0.0), gain.points, figures))
+        return summed_up(told, len(pairs) - len(told), len(pairs))
 
     return Statement(words=words, check=check)
 
@@ -77,9 +91,15 @@ def compared(
 
 
 def among_the_best(
-    words: str, trial: str, rivals: Sequence[str], columns: Sequence[str], *, place: int = 2
+    words: str,
+    trial: str,
+    rivals: Sequence[str],
+    columns: Sequence[str],
+    *,
+    place: int = 2,
+    least: int | None = None,
 ) -> Statement:
-    """That in each of these columns fewer than `place` rivals lie above the trial."""
+    """That in each of these columns, or in so many at least, fewer than `place` rivals lie above the trial."""
 
     def check(found: Found) -> Finding:
         told: list[Told] = []
@@ -95,7 +115,7 @@ def among_the_best(
             verdict: Verdict = "fail" if lost >= place else "pass" if lost + open_ < place else "undecided"
             rank = 1 + sum(difference.points < 0 for difference in known)
             told.append((verdict, float(-rank), f"{Cell(trial, column).in_words}: place {rank} of {len(rivals) + 1}"))
-        return summed_up(told, missing, len(columns))
+        return summed_up(told, missing, len(columns), least)
 
     return Statement(words=words, check=check)
 
@@ -110,8 +130,8 @@ def falls_under(words: str, limits: Sequence[tuple[Cell, float]]) -> Statement:
     return Statement(words=words, check=lambda found: beside_bounds(found, limits, reached=False))
 
 
-def beside_bounds(found: Found, bounds: Sequence[tuple[Cell, float]], *, reached: bool) -> Finding:
-    """Whether each of these cells reaches its bound, or whether each stays under it."""
+def beside_bounds(found: Found, bounds: Sequence[tuple[Cell, float]], *, reached: bool, less: float = 0.0) -> Finding:
+    """Whether each of these cells reaches its bound, less so many points, or whether each stays under it."""
     told: list[Told] = []
     missing = 0
     for cell, bound in bounds:
@@ -119,16 +139,18 @@ def beside_bounds(found: Found, bounds: Sequence[tuple[Cell, float]], *, reached
         if figure is None:
             missing += 1
             continue
-        verdict: Verdict = "pass" if (figure.mean >= bound) == reached else "fail"
+        verdict: Verdict = "pass" if (figure.mean >= bound - less) == reached else "fail"
         lead = figure.mean - bound if reached else bound - figure.mean
-        told.append((verdict, lead, f"{cell.in_words}: {figure} against {bound:g}"))
+        allowed = f" less {less:g}" if less else ""
+        told.append((verdict, lead, f"{cell.in_words}: {figure} against {bound:g}{allowed}"))
     return summed_up(told, missing, len(bounds))
 
 
 def as_printed(words: str, place: str, row: str, columns: Sequence[str], trial: str | None = None) -> Statement:
-    """That our numbers of a row, by this trial or by the one that it names, repeat the paper's."""
+    """That our numbers of a row, by this trial or by the one that it names, are hardly under the paper's."""
     numbers, trial = printed_numbers(place, row), trial or row
-    return reaches(words, [(Cell(trial, column), numbers[column] - SHORT_OF_PRINT) for column in columns])
+    bounds = [(Cell(trial, column), numbers[column]) for column in columns]
+    return Statement(words=words, check=lambda found: beside_bounds(found, bounds, reached=True, less=SHORT_OF_PRINT))
 
 
 def faster(words: str, quick: str, slow: str, times: float) -> Statement:
@@ -185,14 +207,13 @@ def quoted(found: Found, comparison: Comparison, difference: Difference) -> str:
     )
 
 
-def summed_up(told: Sequence[Told], missing: int, claims: int) -> Finding:
-    """One finding of several: the comparisons that decide it come first, the closest of them foremost."""
+def summed_up(told: Sequence[Told], missing: int, claims: int, least: int | None = None) -> Finding:
+    """One finding of several, all or so many of which have to hold: what decides it first, the closest foremost."""
     if not told:
         return Finding("undecided", NOT_MEASURED)
-    verdicts = [verdict for verdict, _, _ in told]
-    verdict: Verdict = "fail" if "fail" in verdicts else "pass"
-    if verdict == "pass" and ("undecided" in verdicts or missing):
-        verdict = "undecided"
+    verdicts, needed = [verdict for verdict, _, _ in told], claims if least is None else least
+    lost = claims - verdicts.count("fail") < needed
+    verdict: Verdict = "pass" if verdicts.count("pass") >= needed else "fail" if lost else "undecided"
     order: dict[Verdict, int] = {"fail": 0, "undecided": 1, "pass": 2}
     shown = sorted(told, key=lambda item: (order[item[0]], item[1]))[:MOST_FIGURES]
     counts = f"{verdicts.count('pass')} of {claims} hold"
@@ -203,6 +224,11 @@ def summed_up(told: Sequence[Told], missing: int, claims: int) -> Finding:
     ):
         counts += f", {count} {words}" if count else ""
     return Finding(verdict, f"{counts}. " + "; ".join(figures for _, _, figures in shown))
+
+
+def most_of(cases: Sequence[object]) -> int:
+    """The least number that is more than half."""
+    return len(cases) // 2 + 1
 
 
 def growing(cells: Sequence[Cell]) -> list[Comparison]:

@@ -1,0 +1,39 @@
+"""What counts of the attacks on a run: what else `evaluate` or `curve` left in its directory does not."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..evaluation import settings_of
+from ..report import Report
+from .definition import Trial
+from .evidence import Evidence
+from .planning import TEST_IMAGES
+from .scales import images_attacked
+
+
+def as_asked(evidence: Evidence, trial: Trial) -> Evidence | None:
+    """The evidence without attacks by other settings than the trial has; none where it is on other images."""
+    scale = evidence.scale
+    images = images_attacked(scale) or TEST_IMAGES
+    if len(evidence.report.labels) != images:
+        return None
+    known, sweep = trial.known_at(scale), evidence.sweep
+    if sweep is not None:
+        on_all = {part: report for part, report in sweep.reports.items() if len(report.labels) == images}
+        sweep = replace(
+            sweep, reports={part: limited(report, trial.known_at(scale, part)) for part, report in on_all.items()}
+        )
+    return replace(
+        evidence,
+        report=limited(evidence.report, known),
+        other=None if evidence.other is None else limited(evidence.other, known),
+        slow=None if evidence.slow is None else limited(evidence.slow, known),
+        sweep=sweep,
+    )
+
+
+def limited(report: Report, known: Mapping[str, Any]) -> Report:
+    """The report with those of its attacks that have the settings known by their names."""
+    settings = {name: settings_of(attack) for name, attack in known.items()}
+    return replace(report, attacks=tuple(made for made in report.attacks if settings.get(made.name) == made.settings))

@@ -25,7 +25,7 @@ from unperturbed.attacks import (
 from unperturbed.losses import cross_entropy, margin
 from unperturbed.neighborhoods import L2, Linf, Spatial
 from unperturbed.recipes.budgets import Budget
-from unperturbed.solvers import PGD
+from unperturbed.solvers import PGD, Strongest
 
 TURNS = Spatial(rotation=30.0, translation=0.0)
 SHIFTS = Spatial(rotation=0.0, translation=2.0)
@@ -172,6 +172,33 @@ def test_restarts_never_weaken_pgd(f, x, y, seed):
     weak, strong = (loss_at(f, attack(f, x, y, seeded(seed)), y) for attack in (once, thrice))
     assert (strong >= weak).all()
     assert (strong > weak).any()
+
+
+class GrowingDoubt(nn.Module):
+    """Sure of class 0 where images are black, wrong where they are gray, and right by a hair where they are white."""
+
+    answers = torch.tensor([[0.9, 0.05, 0.05], [0.45, 0.55, 1e-9], [0.36, 0.32, 0.32]]).log()
+
+    def forward(self, x):
+        shade = x.flatten(1).mean(1, keepdim=True)
+        return self.answers[(2 * shade[:, 0]).round().long()] + (shade.detach() - shade) * torch.tensor([1.0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [
+        PGD(around=Linf(eps=1.0), steps=2, step_size=0.5, start="identity", keep="best"),
+        Strongest(solvers=(lambda loss, x, rng: x + 0.5, lambda loss, x, rng: x + 1.0)),
+    ],
+    ids=["iterates", "restarts"],
+)
+def test_a_point_that_fools_is_not_left_for_one_of_larger_loss_that_does_not(solver):
+    f, x, y = GrowingDoubt(), torch.zeros(2, 1, 1, 1), torch.tensor([0, 0])
+    losses = [loss_at(f, x + shade, y) for shade in (0.0, 0.5, 1.0)]
+    assert (losses[0] < losses[1]).all()
+    assert (losses[1] < losses[2]).all()
+    attack = Searched(solver=solver, loss=cross_entropy, within=Linf(eps=1.0), budget="any image")
+    assert (predicted(f, attack(f, x, y, seeded())) == 1).all()
 
 
 def test_a_smaller_ball_never_fools_more(f, x, y):

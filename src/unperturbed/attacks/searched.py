@@ -5,7 +5,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Generator, Tensor, nn
 
-from ..losses import Against, PerImageLoss, cross_entropy, margin
+from ..losses import Against, PerImageLoss, cross_entropy, margin, of_each
 from ..neighborhoods import L2, Box, Composed, Linf, Neighborhood, Spatial, require_around
 from ..objectives import frozen
 from ..solvers import (
@@ -22,6 +22,8 @@ from ..solvers import (
 )
 
 SPATIAL = Spatial(rotation=30.0, translation=3.0)
+FOOLED = 32.0
+"""by how much points that fool f are put first: the cross-entropy of others is below the logarithm of the classes"""
 
 
 class Attack(Protocol):
@@ -56,6 +58,19 @@ class MinimumNorm(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class FoolingFirst:
+    """A loss with the same slopes by which points that fool f come before all others.
+
+    A point of larger cross-entropy may be classified correctly. For it, one found before that fools f would be left.
+    """
+
+    loss: PerImageLoss
+
+    def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
+        return of_each(self.loss(logits, target), logits) + FOOLED * (logits.detach().argmax(1) != target)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Searched:
     """The attack of a solver that maximizes a loss over the neighborhood of x."""
@@ -71,7 +86,7 @@ class Searched:
 
     def __call__(self, f: nn.Module, x: Tensor, y: Tensor, rng: Generator, /) -> Tensor:
         with frozen(f):
-            return self.solver(Against(self.loss, f, y), x, rng)
+            return self.solver(Against(FoolingFirst(self.loss), f, y), x, rng)
 
 
 def fgsm(*, eps: float = 8 / 255) -> Searched:

@@ -760,13 +760,43 @@ class Nameless:
         return x + self.move * (1 - 2 * x)
 
 
-@pytest.mark.parametrize("kind", ["object", "lambda", "function"])
+@dataclass(frozen=True)
+class Transfer:
+    """Another network decides how far images move."""
+
+    source: nn.Module
+
+    def __call__(self, f, x, y, rng, /):
+        return moved_by(f, x, y, rng, source=(self.source,))
+
+
+def moved_by(f, x, y, rng, source):
+    move = source[0](x.new_ones(1, 1)) if callable(source[0]) else source[0].mean()
+    return (x + move.detach() * (1 - 2 * x)).detach()
+
+
+def constant(move):
+    network = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(network.weight, move)
+    return network
+
+
+@pytest.mark.parametrize("kind", ["object", "lambda", "function", "network", "network of a function", "tensor"])
 def test_what_an_attack_found_is_not_reused_where_another_may_have_the_same_words(kind, images, labels):
     def attack(move):
         def moved(f, x, y, rng):
             return x + move * (1 - 2 * x)
 
-        return {"object": Nameless(move), "lambda": lambda *given: moved(*given), "function": moved}[kind]
+        many = torch.zeros(50, 50)
+        many[5:45, 5:45] = move * 50 * 50 / 40 / 40
+        return {
+            "object": Nameless(move),
+            "lambda": lambda *given: moved(*given),
+            "function": moved,
+            "network": Transfer(constant(move)),
+            "network of a function": partial(moved_by, source=[constant(move)]),
+            "tensor": partial(moved_by, source=(many,)),
+        }[kind]
 
     first = evaluate(Threshold(), images, labels, {"own": attack(0.0)})
     second = evaluate(Threshold(), images, labels, {"own": attack(1.0)}, previous=loads(first.dumps()))

@@ -4,8 +4,9 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import partial
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -134,7 +135,20 @@ def settings_of(attack: object) -> str:
 
 def tells_itself_apart(attack: Attack) -> bool:
     """Whether other settings would be other words: objects without a repr and lambdas all have the same."""
-    return not re.search(r" object at 0x|<lambda>|<locals>", repr(attack))
+    return not re.search(r" object at 0x|<lambda>|<locals>", repr(attack)) and not holds_numbers(attack)
+
+
+def holds_numbers(part: Any) -> bool:
+    """Whether there is a network or a tensor in it: their words leave weights, and most of many numbers, out."""
+    if isinstance(part, partial):
+        return holds_numbers((part.func, part.args, part.keywords))
+    if isinstance(part, Mapping):
+        return holds_numbers((*cast(Mapping[Any, Any], part).values(),))
+    if isinstance(part, tuple | list):
+        return any(map(holds_numbers, cast(list[Any], part)))
+    if is_dataclass(part):
+        return any(holds_numbers(getattr(part, slot.name, None)) for slot in fields(part))
+    return isinstance(part, nn.Module | Tensor)
 
 
 def fingerprint(f: nn.Module, images: Tensor, labels: Tensor, seed: int, batch: int) -> str:

@@ -255,6 +255,14 @@ def problem(seed, reach):
     return point, slope, sign * reach * slope.abs().flatten(1).mean(1) * 4
 
 
+@both_balls
+@pytest.mark.parametrize(("steepness", "ahead"), [(1e-30, -1.0), (1.0, -torch.inf)], ids=["flat", "never predicted"])
+def test_a_hyperplane_out_of_reach_draws_pixels_to_their_ends_and_makes_no_nan(ball, steepness, ahead):
+    point, slope = torch.full((1, 1, 2, 2), 0.25), steepness * torch.tensor([[[[1.0, 0.5], [-1.0, 0.0]]]])
+    way = FAB(around=ball).way(point, slope, torch.tensor([ahead]))
+    torch.testing.assert_close(point + way, torch.tensor([[[[1.0, 1.0], [0.0, 0.25]]]]))
+
+
 def test_tiny_slopes_have_the_same_way_as_large_ones():
     point, slope, ahead = problem(0, 0.3)
     for ball in BALLS.values():

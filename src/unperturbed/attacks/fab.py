@@ -83,12 +83,12 @@ class FAB:
         peak = slope.abs().amax(1, keepdim=True).clamp_min(SMALLEST)  # Squares of tiny slopes would underflow.
         steep, lacking = slope.abs() / peak, ahead.abs() / peak
         pace = torch.ones_like(steep) if isinstance(self.around, Linf) else steep
-        length = torch.zeros_like(ahead)
+        length, longest = torch.zeros_like(ahead), torch.finfo(ahead.dtype).max  # Infinity times a slope of 0 is NaN.
         for _ in range(NEWTON):
             reached = length * pace
             gain = (steep * torch.minimum(reached, room)).sum(1, keepdim=True)
             rate = (steep * pace * (reached < room)).sum(1, keepdim=True)
-            length = length + (lacking - gain).clamp_min(0) / (rate + TINY)
+            length = (length + (lacking - gain).clamp_min(0) / (rate + TINY)).clamp_max(longest)
         move = torch.minimum(length * pace, room)
         return torch.where(downwards, -move, move).masked_fill(slope == 0, 0.0).view_as(point)
 

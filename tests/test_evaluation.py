@@ -772,7 +772,7 @@ class Transfer:
 
 def moved_by(f, x, y, rng, source):
     move = source[0](x.new_ones(1, 1)) if callable(source[0]) else source[0].mean()
-    return (x + move.detach() * (1 - 2 * x)).detach()
+    return (x + torch.as_tensor(move) * (1 - 2 * x)).detach()
 
 
 def constant(move):
@@ -781,7 +781,9 @@ def constant(move):
     return network
 
 
-@pytest.mark.parametrize("kind", ["object", "lambda", "function", "network", "network of a function", "tensor"])
+@pytest.mark.parametrize(
+    "kind", ["object", "lambda", "function", "network", "network of a function", "tensor", "array"]
+)
 def test_what_an_attack_found_is_not_reused_where_another_may_have_the_same_words(kind, images, labels):
     def attack(move):
         def moved(f, x, y, rng):
@@ -796,6 +798,7 @@ def test_what_an_attack_found_is_not_reused_where_another_may_have_the_same_word
             "network": Transfer(constant(move)),
             "network of a function": partial(moved_by, source=[constant(move)]),
             "tensor": partial(moved_by, source=(many,)),
+            "array": partial(moved_by, source=(many.numpy(),)),
         }[kind]
 
     first = evaluate(Threshold(), images, labels, {"own": attack(0.0)})

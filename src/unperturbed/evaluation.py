@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import Any, Protocol, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -139,7 +140,7 @@ def tells_itself_apart(attack: Attack) -> bool:
 
 
 def holds_numbers(part: Any) -> bool:
-    """Whether there is a network or a tensor in it: their words leave weights, and most of many numbers, out."""
+    """Whether there is a network, a tensor or an array in it: their words leave most of many numbers out."""
     if isinstance(part, partial):
         return holds_numbers((part.func, part.args, part.keywords))
     if isinstance(part, Mapping):
@@ -148,7 +149,7 @@ def holds_numbers(part: Any) -> bool:
         return any(map(holds_numbers, cast(list[Any], part)))
     if is_dataclass(part):
         return any(holds_numbers(getattr(part, slot.name, None)) for slot in fields(part))
-    return isinstance(part, nn.Module | Tensor)
+    return isinstance(part, nn.Module | Tensor | np.ndarray)
 
 
 def fingerprint(f: nn.Module, images: Tensor, labels: Tensor, seed: int, batch: int) -> str:

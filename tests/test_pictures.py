@@ -140,12 +140,13 @@ def test_a_picture_is_turned_as_its_camera_was_held(tmp_path):
     pixels[:, :4] = 255
     exif = Image.Exif()
     exif[0x0112] = 6
-    path = save(tmp_path / "turned.png", pixels, exif=exif)
-    assert looked_at(path) == ((8, 4), "gray")
-    upright = np.array(opened(path))
-    assert upright.shape == (8, 4)
-    assert upright[:4].min() == 255
-    assert upright[4:].max() == 0
+    for ending in ("png", "tif"):
+        path = save(tmp_path / f"turned.{ending}", pixels, exif=exif)
+        assert looked_at(path) == ((8, 4), "gray")
+        upright = np.array(opened(path))
+        assert upright.shape == (8, 4)
+        assert upright[:4].min() == 255
+        assert upright[4:].max() == 0
     word = struct.pack("<4sIHHHI4sI", b"II*\0", 8, 1, 0x0112, 2, 4, b"six\0", 0)
     odd = save(tmp_path / "odd.png", pixels, exif=b"Exif\0\0" + word)
     assert looked_at(odd) == ((4, 8), "gray")

@@ -21,7 +21,7 @@ from .images import Images, parts
 from .inputs import check_model
 from .objectives import SRT, Objective
 from .processes import own_device
-from .progress import Warnings
+from .progress import Warnings, watcher_of_teacher
 from .recipe import SGD, Recipe
 from .runs import RunDirectory
 from .runtime import derived_seed, pick_device
@@ -278,13 +278,13 @@ def trained_teacher(
         digest.update(tensor.numpy().tobytes())
     if recipe.teacher.unlabeled:
         digest.update(parts(dataset, stage_one.data).checksum().encode())
-    out = teachers / digest.hexdigest()[:20]
-    finished = RunDirectory(out)
+    finished = RunDirectory(out := teachers / digest.hexdigest()[:20])
     if finished.weights.is_file():
         teacher = fresh_model(stage_one, dataset)
         finished.read_weights(teacher)
         return teacher.to(device).eval().requires_grad_(False)
-    teacher = train(stage_one, out, folder=folder, device=device, watcher=watcher, stop=stop, patient=True)
+    its = watcher_of_teacher(watcher)
+    teacher = train(stage_one, out, folder=folder, device=device, watcher=its, stop=stop, patient=True)
     return teacher.requires_grad_(False)
 
 

@@ -270,7 +270,7 @@ def test_a_checkpoint_is_spoken_of_only_where_there_is_one(tmp_path):
 
 def test_a_run_that_diverges_does_not_cost_its_neighbors_their_steps(uninterrupted, tmp_path):
     hot = replace(LABELED, objective=Standard(), optimizer=SGD(rate=Piecewise(rate=1e25)))
-    with pytest.raises(DivergedError):
+    with pytest.raises(DivergedError, match=rf"^{re.escape(str(tmp_path / 'hot'))}: the loss is not finite"):
         train_together({tmp_path / "good": TINY, tmp_path / "hot": hot}, device="cpu", checkpoint_seconds=3600.0)
     state = RunDirectory(tmp_path / "good").read_checkpoint(CPU)
     assert state is not None

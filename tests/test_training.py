@@ -453,7 +453,7 @@ def test_fit_gives_the_same_weights_for_bytes_as_for_the_floats_they_stand_for()
     assert all(torch.equal(one, other) for one, other in zip(*(f.parameters() for f in pair), strict=True))
 
 
-@pytest.mark.parametrize("kind", [torch.int32, torch.uint8, torch.int16])
+@pytest.mark.parametrize("kind", [torch.int32, torch.uint8, torch.int16, torch.uint16])
 def test_fit_takes_labels_of_any_integer_type(kind):
     images, labels = stripes(20)
     one, other = (

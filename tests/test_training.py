@@ -383,6 +383,13 @@ def test_unlabeled_images_that_nobody_looks_at_are_refused_before_anything_is_wr
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("changes", [{"objective": lambda f, batch, rng: None}, {"seed": np.int64(3)}])
+def test_a_recipe_that_no_file_can_hold_is_refused_before_anything_is_written(tmp_path, changes):
+    with pytest.raises(ValueError, match=r"a recipe is kept as JSON, which cannot hold .*: make it a frozen data"):
+        train(replace(TINY, **changes), tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_teacher_with_fewer_labels_than_its_batch_is_refused_before_anything_is_written(tmp_path):
     recipe = replace(TAUGHT, data=replace(TAUGHT.data, labeled=50, validation=10), teacher=Teacher(steps=2))
     with pytest.raises(ValueError, match="the teacher sees the 40 labeled images alone, fewer than the batch of 60"):

@@ -214,6 +214,21 @@ def misnamed(folder):
     save(folder / "val" / "cat" / "x.png", noise(0, 8, 8))
 
 
+def beside(folder):
+    parted(folder)
+    save(folder / "beside.png", noise(0, 8, 8))
+
+
+def unsorted(folder):
+    parted(folder)
+    save(folder / "test" / "unsorted.png", noise(0, 8, 8))
+
+
+def untested(folder):
+    parted(folder)
+    (folder / "test" / "cat").mkdir(parents=True)
+
+
 def strange(folder):
     parted(folder)
     save(folder / "test" / "horse" / "x.png", noise(0, 8, 8))
@@ -227,6 +242,9 @@ def strange(folder):
         (deep, "0.png has more than eight bits for a number (I"),
         (huge, "0.png is a picture of absurd size: make it smaller, or leave it out"),
         (loose, "loose.png lies in no folder of a class: put it into one, or into unlabeled"),
+        (beside, "beside.png lies in no folder of a class"),
+        (unsorted, "unsorted.png lies in no folder of a class"),
+        (untested, "test has no pictures: add some, or remove it to have some of train drawn"),
         (single, "class bird has one picture, expected at least two, one of them for test"),
         (half, "has a folder test but none train: arrange them as train/CLASS"),
         (strange, "has the class horse, which"),

@@ -71,6 +71,14 @@ def test_a_run_that_goes_on_leaves_each_step_once(tmp_path, scalars, monkeypatch
     assert len(list((tmp_path / "run" / "tensorboard").iterdir())) == 2
 
 
+def test_the_steps_of_a_teacher_are_not_taken_for_those_of_its_run(tmp_path, scalars, monkeypatch, capsys):
+    monkeypatch.setenv("UNPERTURBED_CACHE", str(tmp_path / "cache"))
+    train(tmp_path / "run", "--tensorboard", "--labeler", "teacher", "--teacher.steps", "50")
+    found = scalars(tmp_path / "run" / "tensorboard")
+    assert found == {tag: logged(tmp_path / "run", name) for name, tag in TAGS.items()}
+    assert "digits-pixel-srt, its teacher: step 50 of 50" in capsys.readouterr().err
+
+
 def test_several_runs_have_event_files_of_their_own(tmp_path, scalars):
     names = ["digits-pixel-standard", "digits-pixel-srt"]
     main(["train", *names, "--together", "--steps", "2", "--out", str(tmp_path), "--tensorboard", *TINY])

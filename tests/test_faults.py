@@ -196,6 +196,26 @@ def test_a_signal_finishes_the_step_writes_a_checkpoint_and_the_same_command_goe
 
 
 @both_signals
+def test_a_signal_leaves_a_checkpoint_also_where_nobody_reads_what_is_said_any_more(tmp_path, number, code):
+    """Ctrl-C ends tee, too, to which the words of a run may go."""
+    run = RunDirectory(tmp_path / "run")
+    words = ["-m", "unperturbed", "train", NAMES[0], "--out", str(run.path), *LONG, "--steps", "100000"]
+    process = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + 60.0
+        while len(run.read_log()) < 2:
+            assert process.poll() is None
+            assert time.monotonic() < deadline, "nothing happened in a minute"
+            time.sleep(0.01)
+        process.stderr.close()
+        process.send_signal(number)
+        assert process.wait(60) == code
+    finally:
+        process.kill()
+    assert run.read_checkpoint(CPU)["step"] >= 10
+
+
+@both_signals
 def test_runs_side_by_side_all_leave_a_checkpoint_on_a_signal(long_runs, tmp_path, number, code):
     out, errors = tmp_path / "runs", tmp_path / "errors"
     runs = [RunDirectory(out / name) for name in NAMES]

@@ -2,9 +2,10 @@
 
 import pytest
 
+from unperturbed.averaging import Average
 from unperturbed.guards import CollapseAlarm, blame, has_robust_term, require_use_by
 from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Standard
-from unperturbed.recipe import SGD, Recipe
+from unperturbed.recipe import SGD, Recipe, Teacher
 from unperturbed.schedules import Cyclic, Piecewise
 
 
@@ -116,6 +117,13 @@ def test_unlabeled_images_count_in_at_where_an_average_or_a_teacher_labels_them(
     require_use_by(Recipe(objective=AT(), labeler=labeler), 1)
     with pytest.raises(ValueError, match=r"AT sees labeled images alone, .* set --labeler teacher or average"):
         require_use_by(Recipe(objective=AT()), 1)
+
+
+def test_unlabeled_images_count_in_the_at_of_a_teacher_whose_own_average_labels_them():
+    averaged = Teacher(objective=AT(), unlabeled=True, labeler="average", averaging=Average(decay=0.9))
+    require_use_by(Recipe(labeler="teacher", teacher=averaged), 1)
+    with pytest.raises(ValueError, match=r"AT sees labeled images alone, .* leave --teacher\.unlabeled out"):
+        require_use_by(Recipe(labeler="teacher", teacher=Teacher(objective=AT(), unlabeled=True)), 1)
 
 
 @pytest.mark.parametrize(

@@ -140,12 +140,13 @@ def test_a_picture_is_turned_as_its_camera_was_held(tmp_path):
     pixels[:, :4] = 255
     exif = Image.Exif()
     exif[0x0112] = 6
-    path = save(tmp_path / "turned.png", pixels, exif=exif)
-    assert looked_at(path) == ((8, 4), "gray")
-    upright = np.array(opened(path))
-    assert upright.shape == (8, 4)
-    assert upright[:4].min() == 255
-    assert upright[4:].max() == 0
+    for ending in ("png", "tif"):
+        path = save(tmp_path / f"turned.{ending}", pixels, exif=exif)
+        assert looked_at(path) == ((8, 4), "gray")
+        upright = np.array(opened(path))
+        assert upright.shape == (8, 4)
+        assert upright[:4].min() == 255
+        assert upright[4:].max() == 0
     word = struct.pack("<4sIHHHI4sI", b"II*\0", 8, 1, 0x0112, 2, 4, b"six\0", 0)
     odd = save(tmp_path / "odd.png", pixels, exif=b"Exif\0\0" + word)
     assert looked_at(odd) == ((4, 8), "gray")
@@ -213,6 +214,21 @@ def misnamed(folder):
     save(folder / "val" / "cat" / "x.png", noise(0, 8, 8))
 
 
+def beside(folder):
+    parted(folder)
+    save(folder / "beside.png", noise(0, 8, 8))
+
+
+def unsorted(folder):
+    parted(folder)
+    save(folder / "test" / "unsorted.png", noise(0, 8, 8))
+
+
+def untested(folder):
+    parted(folder)
+    (folder / "test" / "cat").mkdir(parents=True)
+
+
 def strange(folder):
     parted(folder)
     save(folder / "test" / "horse" / "x.png", noise(0, 8, 8))
@@ -226,6 +242,9 @@ def strange(folder):
         (deep, "0.png has more than eight bits for a number (I"),
         (huge, "0.png is a picture of absurd size: make it smaller, or leave it out"),
         (loose, "loose.png lies in no folder of a class: put it into one, or into unlabeled"),
+        (beside, "beside.png lies in no folder of a class"),
+        (unsorted, "unsorted.png lies in no folder of a class"),
+        (untested, "test has no pictures: add some, or remove it to have some of train drawn"),
         (single, "class bird has one picture, expected at least two, one of them for test"),
         (half, "has a folder test but none train: arrange them as train/CLASS"),
         (strange, "has the class horse, which"),

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from two_processes import ATTACKED, EXTRAS, STEPS, go_on, network, recipe, run_steps
 from unperturbed import recipe as recipe_files
@@ -89,6 +90,14 @@ def test_a_run_goes_on_with_more_processes_and_with_fewer(ended):
     assert state["step"] == 12
     for mine, its in zip(state["model"].values(), ended("plain", 1, 0)["weights"], strict=True):
         torch.testing.assert_close(mine, its, atol=1e-6, rtol=0)
+
+
+def test_every_process_has_the_teacher_that_is_kept_in_its_file(ended):
+    (kept,) = (ended.folder / "teachers").glob("*/model.safetensors")
+    weights = load_file(kept)
+    for rank in range(3):
+        teacher = ended("teacher", rank)
+        assert all(torch.equal(teacher[name], tensor) for name, tensor in weights.items()), rank
 
 
 def test_each_process_reads_only_its_own_rows_of_the_files(ended):

@@ -20,6 +20,7 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
+from unperturbed import datasets
 from unperturbed import recipe as recipes
 from unperturbed import report as reports
 from unperturbed.cli import main
@@ -358,6 +359,21 @@ def test_a_link_that_lies_in_the_way_is_not_followed(tmp_path):
     _unpack(tar(tmp_path / "folder" / "set.tar.gz", ("a.bin", b"content")), ["a.bin"])
     assert victim.read_text() == "mine"
     assert (tmp_path / "folder" / "a.bin").read_bytes() == b"content"
+
+
+def test_another_process_may_unpack_the_archive_meanwhile(tmp_path, monkeypatch):
+    archive, copied, others = tar(tmp_path / "set.tar.gz", ("a.bin", b"content")), datasets._copied, [_unpack]
+
+    def copied_by_two(*arguments):
+        names = copied(*arguments)
+        while others:
+            others.pop()(archive, ["a.bin"])
+        return names
+
+    monkeypatch.setattr(datasets, "_copied", copied_by_two)
+    _unpack(archive, ["a.bin"])
+    assert (tmp_path / "a.bin").read_bytes() == b"content"
+    assert names_below(tmp_path) == {"set.tar.gz", "a.bin"}
 
 
 def test_an_archive_that_is_wrong_is_refused(tmp_path, little_memory):

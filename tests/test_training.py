@@ -270,7 +270,7 @@ def test_a_checkpoint_is_spoken_of_only_where_there_is_one(tmp_path):
 
 def test_a_run_that_diverges_does_not_cost_its_neighbors_their_steps(uninterrupted, tmp_path):
     hot = replace(LABELED, objective=Standard(), optimizer=SGD(rate=Piecewise(rate=1e25)))
-    with pytest.raises(DivergedError):
+    with pytest.raises(DivergedError, match=rf"^{re.escape(str(tmp_path / 'hot'))}: the loss is not finite"):
         train_together({tmp_path / "good": TINY, tmp_path / "hot": hot}, device="cpu", checkpoint_seconds=3600.0)
     state = RunDirectory(tmp_path / "good").read_checkpoint(CPU)
     assert state is not None
@@ -383,6 +383,13 @@ def test_unlabeled_images_that_nobody_looks_at_are_refused_before_anything_is_wr
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("changes", [{"objective": lambda f, batch, rng: None}, {"seed": np.int64(3)}])
+def test_a_recipe_that_no_file_can_hold_is_refused_before_anything_is_written(tmp_path, changes):
+    with pytest.raises(ValueError, match=r"a recipe is kept as JSON, which cannot hold .*: make it a frozen data"):
+        train(replace(TINY, **changes), tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_teacher_with_fewer_labels_than_its_batch_is_refused_before_anything_is_written(tmp_path):
     recipe = replace(TAUGHT, data=replace(TAUGHT.data, labeled=50, validation=10), teacher=Teacher(steps=2))
     with pytest.raises(ValueError, match="the teacher sees the 40 labeled images alone, fewer than the batch of 60"):
@@ -453,7 +460,7 @@ def test_fit_gives_the_same_weights_for_bytes_as_for_the_floats_they_stand_for()
     assert all(torch.equal(one, other) for one, other in zip(*(f.parameters() for f in pair), strict=True))
 
 
-@pytest.mark.parametrize("kind", [torch.int32, torch.uint8, torch.int16])
+@pytest.mark.parametrize("kind", [torch.int32, torch.uint8, torch.int16, torch.uint16])
 def test_fit_takes_labels_of_any_integer_type(kind):
     images, labels = stripes(20)
     one, other = (

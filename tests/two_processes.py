@@ -20,7 +20,7 @@ from unperturbed.images import Images, parts
 from unperturbed.neighborhoods import L2
 from unperturbed.objectives import SRT
 from unperturbed.processes import joined, present
-from unperturbed.recipe import SGD, Recipe, Validation
+from unperturbed.recipe import SGD, Recipe, Teacher, Validation
 from unperturbed.reservoir import Reservoir, image_files
 from unperturbed.schedules import Piecewise
 from unperturbed.solvers import FGSM
@@ -116,6 +116,15 @@ def run_steps(folder: Path) -> None:
     Reservoir.__getitem__ = read
 
 
+def be_taught(folder: Path) -> None:
+    """Train a teacher with BatchNorm and keep what each process has it for."""
+    taught = Recipe(data=Data(labeled=200), batch=60, labeler="teacher", teacher=Teacher(steps=3))
+    teacher = training.trained_teacher(
+        taught, load("digits"), folder / "teachers", folder=None, device="cpu", watcher=None, stop=bool
+    )
+    torch.save(teacher.state_dict(), folder / f"teacher-{present().rank}.pt")
+
+
 def go_on(folder: Path) -> None:
     """Take four steps from where the last call stopped, whoever took them."""
     run, file = trainer(), folder / "state.pt"
@@ -154,6 +163,7 @@ if __name__ == "__main__":
         with joined("cpu"):
             run_steps(place)
             go_on(place)
+            be_taught(place)
         if Path("/proc/self/task").exists():
             threads = sorted(file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm"))
             (place / f"threads-{os.environ['RANK']}.txt").write_text("\n".join(threads))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -199,17 +200,15 @@ def _unpack(archive: Path, names: Sequence[str]) -> None:
     """Copy the named files out of an archive to where it lies, unless they are there; all of them or none."""
     if all(archive.with_name(name).exists() for name in names):
         return
-    # A copy that is cut short must not bear the name of a whole one.
-    unfinished = {name: archive.with_name(f"{name}.part") for name in names}
-    try:
-        with tarfile.open(archive) as members:
-            for name in _copied(members, archive, unfinished):
-                unfinished[name].replace(archive.with_name(name))
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{printable(archive)} is cut off or not an archive: fetch it again") from error
-    finally:
-        for path in unfinished.values():
-            path.unlink(missing_ok=True)
+    # A copy that is cut short must not bear the name of a whole one, nor one that another process is making.
+    with TemporaryDirectory(prefix=f"{archive.name}.", dir=archive.parent) as place:
+        unfinished = {name: Path(place) / name for name in names}
+        try:
+            with tarfile.open(archive) as members:
+                for name in _copied(members, archive, unfinished):
+                    unfinished[name].replace(archive.with_name(name))
+        except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(f"{printable(archive)} is cut off or not an archive: fetch it again") from error
 
 
 def _copied(members: tarfile.TarFile, archive: Path, paths: Mapping[str, Path]) -> set[str]:
@@ -224,7 +223,6 @@ def _copied(members: tarfile.TarFile, archive: Path, paths: Mapping[str, Path]) 
             fault = "expands to too much" if left < 0 else f"holds {name} twice"
             raise ValueError(f"{printable(archive)} {fault}: fetch it again")
         copied.add(name)
-        paths[name].unlink(missing_ok=True)
         paths[name].write_bytes(read_bounded(contents.read, member.size))
     return copied
 

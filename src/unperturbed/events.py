@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from .files import explained
+from .progress import watcher_of_teacher
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
@@ -59,6 +60,9 @@ class Events:
             with explained(self.folder):
                 self.writer = SummaryWriter(self.folder, purge_step=self.step)
         return self.writer
+
+    def of_teacher(self) -> Watched:
+        return watcher_of_teacher(self.watcher)
 
     def stepped(self, step: int, steps: int, /) -> None:
         self.step = step

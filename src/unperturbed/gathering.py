@@ -64,7 +64,8 @@ def found_in(folder: Path, share: float, seed: int) -> Found:
         raise ValueError(
             f"{printable(folder / strange[0])} is none of {', '.join(known)}: rename it, or put it elsewhere"
         )
-    if loose := [path for path in labeled.iterdir() if path.is_file() and is_picture(path)]:
+    places = [place for place in (labeled, folder, folder / TEST) if place.is_dir()]
+    if loose := [path for place in places for path in place.iterdir() if path.is_file() and is_picture(path)]:
         raise ValueError(f"{printable(loose[0])} lies in no folder of a class: put it into one, or into {UNLABELED}")
     by_class = pictures_by_class(labeled, {UNLABELED} if labeled == folder else set[str]())
     if len(by_class) < 2:
@@ -73,6 +74,10 @@ def found_in(folder: Path, share: float, seed: int) -> Found:
     names = tuple(by_class)
     if labeled != folder and (folder / TEST).is_dir():
         for_test = pictures_by_class(folder / TEST, set())
+        if not for_test:
+            raise ValueError(
+                f"{printable(folder / TEST)} has no pictures: add some, or remove it to have some of {TRAIN} drawn"
+            )
         if strange := [name for name in for_test if name not in by_class]:
             raise ValueError(
                 f"{printable(folder / TEST)} has the class {printable(strange[0])}, which {printable(labeled)} has "

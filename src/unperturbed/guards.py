@@ -116,7 +116,9 @@ def require_use_by(recipe: Recipe, unlabeled: int) -> None:
     advice = f"set --data.unlabeled 0 and name no files of them, {labeled}or choose a recipe that uses them, as SRT's"
     require_use(recipe.objective, unlabeled, advice, labeled_by_another=recipe.labeler != "current")
     if recipe.labeler == "teacher" and recipe.teacher.unlabeled:
-        require_use(recipe.teacher.objective, unlabeled, "leave --teacher.unlabeled out")
+        averaged = recipe.teacher.labeler == "average"
+        advice = "leave --teacher.unlabeled out"
+        require_use(recipe.teacher.objective, unlabeled, advice, labeled_by_another=averaged)
 
 
 def require_teachable(recipe: Recipe, labeled: int) -> None:

@@ -84,7 +84,7 @@ class Images:
         check_labels(self.labels, len(labeled), classes)
         trainable = any(weight.requires_grad for weight in f.parameters())
         require(trainable, "the model has no weight that training may change: set requires_grad of those that it may")
-        absent = (self.labels.bincount(minlength=classes) == 0).nonzero().flatten().tolist()
+        absent = (self.labels.long().bincount(minlength=classes) == 0).nonzero().flatten().tolist()
         if absent:
             raise ValueError(
                 f"no labeled image of class {absent[0]} was given, though the model has {classes} outputs: "

@@ -68,17 +68,31 @@ def refused_if_damaged(path: Path) -> Generator[None]:
         raise ValueError(f"{printable(path)} is damaged ({reason}): leave it out, or save it anew") from None
 
 
+@contextmanager
+def begun(path: Path) -> Generator[Image.Image]:
+    """The picture in that file, read as far as its size; by its name Pillow would map it and scramble some."""
+    with refused_if_damaged(path), path.open("rb") as stream, Image.open(stream) as found:
+        yield found
+
+
 def looked_at(path: Path) -> tuple[tuple[int, int], Color]:
     """Height, width and color of a picture, from the beginning of its file."""
-    with refused_if_damaged(path), Image.open(path) as found:
+    with begun(path) as found:
+        color: Color = "gray" if found.mode in GRAY else "rgb"
+        if on_its_side(found) and found.format == "TIFF":
+            found.load()  # Newer versions of Pillow turn these by themselves and give the size that they will have.
         width, height = found.size
-        on_its_side = found.getexif().get(ORIENTATION) in ON_ITS_SIDE
-        return (width, height) if on_its_side else (height, width), "gray" if found.mode in GRAY else "rgb"
+        return (width, height) if on_its_side(found) else (height, width), color
+
+
+def on_its_side(picture: Image.Image) -> bool:
+    """Whether a picture is still to be turned by a right angle to stand upright."""
+    return picture.getexif().get(ORIENTATION) in ON_ITS_SIDE
 
 
 def opened(path: Path) -> Image.Image:
     """The picture in that file, upright as its camera says; what is transparent in it is white."""
-    with refused_if_damaged(path), Image.open(path) as found:
+    with begun(path) as found:
         found.load()
         picture = ImageOps.exif_transpose(found)
     if picture.mode not in COARSE:

@@ -5,6 +5,7 @@ import time
 import warnings
 from collections import abc
 from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from rich.console import Console
 from rich.markup import escape
@@ -14,6 +15,21 @@ from .printing import printable
 
 Record = dict[str, float | int]
 SECONDS_BETWEEN_LINES = 5.0
+Watcher = TypeVar("Watcher")
+
+
+@runtime_checkable
+class TellsApart(Protocol):
+    """A watcher that does not take the steps of a run's teacher for those of the run."""
+
+    def of_teacher(self) -> Any:
+        """Whoever watches the teacher in its place."""
+        ...
+
+
+def watcher_of_teacher(watcher: Watcher) -> Watcher:
+    """Who watches the training of a run's teacher; a watcher that does not tell them apart watches both."""
+    return cast(Watcher, watcher.of_teacher()) if isinstance(watcher, TellsApart) else watcher
 
 
 class Bars:
@@ -78,6 +94,9 @@ class Titled:
 
     def __init__(self, watcher: Bars | Lines, title: str) -> None:
         self.watcher, self.title = watcher, title
+
+    def of_teacher(self) -> "Titled":
+        return Titled(self.watcher, f"{self.title}, its teacher")
 
     def stepped(self, step: int, steps: int, /) -> None:
         self.watcher.title = self.title

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Literal, NoReturn, cast, get_args
 
 from . import models
 from .averaging import Average, require_average
@@ -12,7 +12,7 @@ from .engine import Precision
 from .models import Architecture
 from .neighborhoods import L0, L1, L2, Affine, Blur, Box, Color, Composed, Linf, Neighborhood, Spatial, require_radius
 from .objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Objective, Standard, require_objective
-from .printing import printable
+from .printing import printable, quoted
 from .schedules import Cyclic, Piecewise, Ramp, Schedule, require_fractions
 from .solvers import (
     FGSM,
@@ -188,7 +188,15 @@ PARTS: Parts = {
 
 def dumps(recipe: Recipe) -> str:
     """The recipe as JSON text, complete and stable."""
-    return json.dumps(plain(recipe), indent=2, allow_nan=False) + "\n"
+    return json.dumps(plain(recipe), indent=2, allow_nan=False, default=no_json) + "\n"
+
+
+def no_json(value: object) -> NoReturn:
+    """Raise: a recipe holds what its file cannot."""
+    raise ValueError(
+        f"a recipe is kept as JSON, which cannot hold {quoted(value)}: make it a frozen dataclass, or a number of "
+        "Python's own"
+    )
 
 
 def loads(text: str, source: str = "the recipe") -> Recipe:

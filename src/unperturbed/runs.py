@@ -85,7 +85,8 @@ class RunDirectory:
         Nothing in it is touched.
         """
         file = self.path / "recipe.json"
-        if file.exists() and file.read_bytes() != recipes.dumps(recipe).encode():
+        wanted = recipes.dumps(recipe)
+        if file.exists() and file.read_bytes() != wanted.encode() and completed(file) != wanted:
             raise ValueError(f"{self.path} holds a run {difference(file, recipe)}")
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"{self.path} is a file, expected a directory for the run: name another --out")
@@ -253,11 +254,20 @@ def opened(content: bytes, device: torch.device) -> State | None:
     return cast(State, state) if isinstance(state, dict) and cast(State, state).get("format") == FORMAT else None
 
 
+def completed(file: Path) -> str | None:
+    """The recipe in that file as it is written today: that of an earlier version lacks what came later."""
+    try:
+        return recipes.dumps(recipes.read(file))
+    except ValueError:
+        return None
+
+
 def difference(file: Path, recipe: Recipe) -> str:
     """What the run with the recipe in that file is, and what to do; the first field that differs is named."""
     another = "of another recipe ({}): name another --out, or delete that directory"
     try:
-        old, new = flat(json.loads(file.read_text(encoding="utf-8"))), flat(recipes.plain(recipe))
+        text = completed(file) or file.read_text(encoding="utf-8")
+        old, new = flat(json.loads(text)), flat(recipes.plain(recipe))
     except (ValueError, RecursionError):
         return another.format("its recipe.json cannot be read")
     key = next((key for key in [*new, *old] if old.get(key) != new.get(key)), None)

@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -46,7 +46,9 @@ class StopRequest:
         if not self.heeded or (self.number and number == signal.SIGINT):
             raise SignalError(number)
         if not self.number:
-            os.write(2, b"\nunperturbed: stopping after this step; Ctrl-C stops at once\n")
+            # Ctrl-C goes to all of a pipeline: whoever reads this, as tee, may have ended before.
+            with suppress(OSError):
+                os.write(2, b"\nunperturbed: stopping after this step; Ctrl-C stops at once\n")
         self.number = self.number or number
 
 
@@ -79,7 +81,8 @@ def ending_at_once() -> Generator[None]:
 
     def end(number: int, _: FrameType | None) -> None:
         stopped = SignalError(number)
-        os.write(2, f"\nunperturbed: {stopped}\n".encode())
+        with suppress(OSError):
+            os.write(2, f"\nunperturbed: {stopped}\n".encode())
         os._exit(stopped.code)
 
     with handled(end, signal.SIGINT, signal.SIGTERM):

@@ -212,7 +212,7 @@ class Step:
         opinion = None
         if self.labeling is not None:
             opinion = own_opinion(gathering(self.labeling) if self.gathers else self.labeling.eval(), pool)
-        return Batch(x, self.images.labels[labeled].long(), u, opinion)
+        return Batch(x, self.images.labels[labeled], u, opinion)
 
     def parts(self, batch: Batch) -> list[Batch]:
         """The parts of the batch that this process works on, of nearly one composition and within --microbatch."""

@@ -40,13 +40,26 @@ def kept_where_one_diverges(prepared: Sequence[tuple[RunDirectory, Trainer]]) ->
     """While runs take steps in turn: where one of them diverges, the others leave checkpoints before all end."""
     try:
         yield
-    except DivergedError:
+    except DivergedError as error:
         for run, trainer in prepared:
             if trainer.device.type == "cuda":
                 torch.cuda.synchronize(trainer.device)
             with suppress(DivergedError):
                 leave_checkpoint(run, trainer)
-        raise
+        said = {str(run.path): divergence(trainer) for run, trainer in prepared}
+        named = [path for path, words in said.items() if words and str(error).startswith(words)]
+        if len(prepared) == 1 or not named:
+            raise
+        raise DivergedError(f"{' and '.join(named)}: {error}") from None
+
+
+def divergence(trainer: Trainer) -> str:
+    """What is said of a run that diverged; nothing of one that did not."""
+    try:
+        trainer.require_finite(everywhere=False)
+    except DivergedError as error:
+        return str(error)
+    return ""
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 import torch
@@ -89,6 +89,7 @@ class Trainer:
         self.f = shared(self.f.to(self.device), self.processes, self.batchnorm)
         self.images = self.images.to(self.device)
         self.images.check(self.f, self.augmentation.crop)
+        self.images = replace(self.images, labels=self.images.labels.long())
         self.batches = ProportionalBatches(
             labeled=len(self.images.labeled),
             unlabeled=len(self.images.unlabeled),

@@ -20,8 +20,8 @@ from .guards import require_parts, require_teachable, require_use, require_use_b
 from .images import Images, parts
 from .inputs import check_model
 from .objectives import SRT, Objective
-from .processes import own_device
-from .progress import Warnings
+from .processes import own_device, present
+from .progress import Warnings, watcher_of_teacher
 from .recipe import SGD, Recipe
 from .runs import RunDirectory
 from .runtime import derived_seed, pick_device
@@ -278,14 +278,14 @@ def trained_teacher(
         digest.update(tensor.numpy().tobytes())
     if recipe.teacher.unlabeled:
         digest.update(parts(dataset, stage_one.data).checksum().encode())
-    out = teachers / digest.hexdigest()[:20]
-    finished = RunDirectory(out)
-    if finished.weights.is_file():
-        teacher = fresh_model(stage_one, dataset)
-        finished.read_weights(teacher)
-        return teacher.to(device).eval().requires_grad_(False)
-    teacher = train(stage_one, out, folder=folder, device=device, watcher=watcher, stop=stop, patient=True)
-    return teacher.requires_grad_(False)
+    finished, processes = RunDirectory(teachers / digest.hexdigest()[:20]), present()
+    if not processes.of_first(finished.weights.is_file()):
+        its = watcher_of_teacher(watcher)
+        train(stage_one, finished.path, folder=folder, device=device, watcher=its, stop=stop, patient=True)
+        processes.collected(finished.path)  # From here on its weights are there.
+    teacher = fresh_model(stage_one, dataset)
+    finished.read_weights(teacher)
+    return teacher.to(device).eval().requires_grad_(False)
 
 
 def cache() -> Path:

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from .. import __version__
 from ..printing import nearest, printable
@@ -53,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"unperturbed: {printable(error)}")
     except KeyboardInterrupt as stop:
         signaled = stop if isinstance(stop, SignalError) else SignalError(signal.SIGINT)
-        print(f"\nunperturbed: {signaled}", file=sys.stderr)
+        with suppress(OSError):
+            print(f"\nunperturbed: {signaled}", file=sys.stderr)
         sys.exit(signaled.code)
 
 

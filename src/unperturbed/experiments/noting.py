@@ -11,7 +11,7 @@ class Noting:
 
     def __init__(self, watcher: Titled, directory: Path, device: str, together: int) -> None:
         self.watcher, self.directory, self.device, self.together = watcher, directory, device, together
-        self.logged, self.warned = watcher.logged, watcher.warned
+        self.logged, self.warned, self.of_teacher = watcher.logged, watcher.warned, watcher.of_teacher
         self.noted = False
 
     def stepped(self, step: int, steps: int, /) -> None:

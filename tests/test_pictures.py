@@ -140,8 +140,8 @@ def test_a_picture_is_turned_as_its_camera_was_held(tmp_path):
     pixels[:, :4] = 255
     exif = Image.Exif()
     exif[0x0112] = 6
-    for ending in ("png", "tif"):
-        path = save(tmp_path / f"turned.{ending}", pixels, exif=exif)
+    for ending, how in (("png", {}), ("tif", {}), ("tiff", {"compression": "tiff_lzw"})):
+        path = save(tmp_path / f"turned.{ending}", pixels, exif=exif, **how)
         assert looked_at(path) == ((8, 4), "gray")
         upright = np.array(opened(path))
         assert upright.shape == (8, 4)

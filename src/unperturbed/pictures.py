@@ -79,22 +79,24 @@ def looked_at(path: Path) -> tuple[tuple[int, int], Color]:
     """Height, width and color of a picture, from the beginning of its file."""
     with begun(path) as found:
         color: Color = "gray" if found.mode in GRAY else "rgb"
-        if on_its_side(found) and found.format == "TIFF":
-            found.load()  # Newer versions of Pillow turn these by themselves and give the size that they will have.
+        on_its_side = found.getexif().get(ORIENTATION) in ON_ITS_SIDE
+        if on_its_side and turns_itself(found):
+            found.load()  # Only newer versions of Pillow give the size that it will have before that.
+            on_its_side = False
         width, height = found.size
-        return (width, height) if on_its_side(found) else (height, width), color
+        return (width, height) if on_its_side else (height, width), color
 
 
-def on_its_side(picture: Image.Image) -> bool:
-    """Whether a picture is still to be turned by a right angle to stand upright."""
-    return picture.getexif().get(ORIENTATION) in ON_ITS_SIDE
+def turns_itself(picture: Image.Image) -> bool:
+    """Whether Pillow stands a picture upright while it reads it, as it does TIFFs; older versions still say how."""
+    return picture.format == "TIFF"
 
 
 def opened(path: Path) -> Image.Image:
     """The picture in that file, upright as its camera says; what is transparent in it is white."""
     with begun(path) as found:
         found.load()
-        picture = ImageOps.exif_transpose(found)
+        picture = found.copy() if turns_itself(found) else ImageOps.exif_transpose(found)
     if picture.mode not in COARSE:
         raise ValueError(
             f"{printable(path)} has more than eight bits for a number ({picture.mode}): save it with eight, scaled"

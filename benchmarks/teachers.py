@@ -12,16 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 import tyro
-from torch import Tensor, nn
 
 from unperturbed import recipe as recipes
 from unperturbed.averaging import Average
 from unperturbed.data import Data, split
 from unperturbed.datasets import load
+from unperturbed.evaluation import evaluate
 from unperturbed.images import parts
-from unperturbed.inputs import as_float
 from unperturbed.models import ResNet18
 from unperturbed.neighborhoods import Affine, Color, Composed, Neighborhood
 from unperturbed.objectives import SRT
@@ -80,22 +78,12 @@ class Options:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The table of docs/defenses.md."""
+    """The figures as a table."""
     lines = ["| teacher | held-out images | unlabeled images | test images | seconds |", "|---|---:|---:|---:|---:|"]
     for row in result["teachers"]:
         right = " | ".join(f"{row[part]:.2f}" for part in ("held out", "unlabeled", "test"))
         lines.append(f"| {row['teacher']} | {right} | {row['seconds']:.0f} |")
     return "\n".join(lines)
-
-
-@torch.no_grad()
-def accuracy(f: nn.Module, images: Tensor, labels: Tensor, device: torch.device) -> float:
-    """Of these images, in percent."""
-    right = [
-        (f(as_float(some.to(device))).argmax(1).cpu() == its).double()
-        for some, its in zip(images.split(1000), labels.split(1000), strict=True)
-    ]
-    return 100 * torch.cat(right).mean().item()
 
 
 def main(options: Options) -> None:
@@ -116,14 +104,17 @@ def main(options: Options) -> None:
         run = trainer_by(recipe, dataset, parts(dataset, recipe.data), device)
         run.run()
         seconds = time.perf_counter() - started
-        kept = {"held out": rows.validation, "unlabeled": rows.unlabeled}
+        measured = {
+            "held out": (dataset.train_images[rows.validation], dataset.train_labels[rows.validation]),
+            "unlabeled": (dataset.train_images[rows.unlabeled], dataset.train_labels[rows.unlabeled]),
+            "test": (dataset.test_images, dataset.test_labels),
+        }
         found[name] = {
             "teacher": name,
             **{
-                part: accuracy(run.f, dataset.train_images[its], dataset.train_labels[its], device)
-                for part, its in kept.items()
+                part: 100 * evaluate(run.f, *its, {}, precision="float32").accuracy()
+                for part, its in measured.items()
             },
-            "test": accuracy(run.f, dataset.test_images, dataset.test_labels, device),
             "seconds": seconds,
             "said": run.remarks,
             "recipe": recipes.plain(recipe),

@@ -1,13 +1,14 @@
-"""How runs stop when they are asked to, or when one diverges: after a step, all together, each with a checkpoint."""
+"""How runs go and stop: what each leaves in its directory on the way, when asked to stop, and where one diverges."""
 
 import itertools
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NoReturn
 
 import torch
 
+from .datasets import Use
 from .guards import DivergedError
 from .processes import present
 from .runs import RunDirectory
@@ -18,19 +19,36 @@ STEPS_BETWEEN_AGREEMENTS = 10
 """steps after which processes that train together ask each other whether to stop"""
 
 
+def running(
+    run: RunDirectory, trainer: Trainer, use: Use, watcher: Watcher | None, seconds: float, *, alone: bool
+) -> Iterator[int]:
+    """The steps of a run, which leaves its log, its checkpoints and at last its weights in its directory."""
+    if not trainer.processes.first:
+        yield from trainer.steps_to_take()
+        return
+    with telling_of_divergence(run, alone=alone):
+        yield from trainer.steps_to_take(
+            watcher=watcher,
+            write_log=run.write_log,
+            write_checkpoint=lambda: run.write_checkpoint(trainer.state()),
+            checkpoint_seconds=seconds,
+        )
+    run.write_weights(trainer.f.state_dict(), use)
+
+
 def leave_checkpoints(prepared: Sequence[tuple[RunDirectory, Trainer]]) -> NoReturn:
     """Keep where runs that are to stop have got to, and end them."""
     with ExitStack() as each:  # One that cannot be kept does not keep the others from it.
         for run, trainer in prepared:
-            each.callback(leave_checkpoint, run, trainer)
+            each.callback(leave_checkpoint, run, trainer, alone=len(prepared) == 1)
     places = " and ".join(f"{run.path} at step {trainer.step} of {trainer.steps}" for run, trainer in prepared)
     raise StoppedError(f"stopped with a checkpoint of {places}; the same command goes on from there")
 
 
-def leave_checkpoint(run: RunDirectory, trainer: Trainer) -> None:
+def leave_checkpoint(run: RunDirectory, trainer: Trainer, *, alone: bool) -> None:
     """Keep where a run that has not ended has got to, if its numbers are finite."""
     if trainer.processes.first and trainer.step < trainer.steps and not trainer.selection.fallen:
-        with telling_of_checkpoint(run):
+        with telling_of_divergence(run, alone=alone):
             trainer.require_finite(everywhere=False)
         run.write_checkpoint(trainer.state())
 
@@ -40,37 +58,24 @@ def kept_where_one_diverges(prepared: Sequence[tuple[RunDirectory, Trainer]]) ->
     """While runs take steps in turn: where one of them diverges, the others leave checkpoints before all end."""
     try:
         yield
-    except DivergedError as error:
+    except DivergedError:
         for run, trainer in prepared:
             if trainer.device.type == "cuda":
                 torch.cuda.synchronize(trainer.device)
             with suppress(DivergedError):
-                leave_checkpoint(run, trainer)
-        said = {str(run.path): divergence(trainer) for run, trainer in prepared}
-        named = [path for path, words in said.items() if words and str(error).startswith(words)]
-        if len(prepared) == 1 or not named:
-            raise
-        raise DivergedError(f"{' and '.join(named)}: {error}") from None
-
-
-def divergence(trainer: Trainer) -> str:
-    """What is said of a run that diverged; nothing of one that did not."""
-    try:
-        trainer.require_finite(everywhere=False)
-    except DivergedError as error:
-        return str(error)
-    return ""
+                leave_checkpoint(run, trainer, alone=False)
+        raise
 
 
 @contextmanager
-def telling_of_checkpoint(run: RunDirectory) -> Generator[None]:
-    """Where a run diverges that has a checkpoint, say so."""
+def telling_of_divergence(run: RunDirectory, *, alone: bool) -> Generator[None]:
+    """Where a run diverges, say which one it was among several, and whether there is a checkpoint."""
     try:
         yield
     except DivergedError as error:
-        if not run.checkpoint.exists():
-            raise
-        raise DivergedError(f"{error}; a checkpoint from before that is kept") from None
+        name = "" if alone else f"{run.path}: "
+        kept = "; a checkpoint from before that is kept" if run.checkpoint.exists() else ""
+        raise DivergedError(f"{name}{error}{kept}") from None
 
 
 def agreed(stop: Callable[[], bool], device: torch.device) -> Callable[[], bool]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from . import recipe as recipes
 from .averaging import Average
 from .data import Data
-from .datasets import Dataset, Use, load
+from .datasets import Dataset, load
 from .engine import Engine, Precision, layout_kept
 from .guards import require_parts, require_teachable, require_use, require_use_by, with_checksum
 from .images import Images, parts
@@ -26,7 +26,7 @@ from .recipe import SGD, Recipe
 from .runs import RunDirectory
 from .runtime import derived_seed, pick_device
 from .schedules import Cyclic, Ramp
-from .stopping import agreed, kept_where_one_diverges, leave_checkpoints, telling_of_checkpoint, waiting_for_others
+from .stopping import agreed, kept_where_one_diverges, leave_checkpoints, running, waiting_for_others
 from .trainer import Trainer, Watcher
 from .turns import run_together
 
@@ -157,7 +157,14 @@ def train_together(
                 )
             )
         steps = [
-            running(run, trainer, dataset.use, watchers[run.path] if watchers else None, checkpoint_seconds)
+            running(
+                run,
+                trainer,
+                dataset.use,
+                watchers[run.path] if watchers else None,
+                checkpoint_seconds,
+                alone=len(recipes) == 1,
+            )
             for (run, trainer), (_, dataset, _) in zip(prepared, checked.values(), strict=True)
         ]
         with kept_where_one_diverges(prepared):
@@ -165,21 +172,6 @@ def train_together(
         if not ended:
             leave_checkpoints(prepared)
     return [trainer.f for _, trainer in prepared]
-
-
-def running(run: RunDirectory, trainer: Trainer, use: Use, watcher: Watcher | None, seconds: float) -> Iterator[int]:
-    """The steps of a run, which leaves its log, its checkpoints and at last its weights in its directory."""
-    if not trainer.processes.first:
-        yield from trainer.steps_to_take()
-        return
-    with telling_of_checkpoint(run):
-        yield from trainer.steps_to_take(
-            watcher=watcher,
-            write_log=run.write_log,
-            write_checkpoint=lambda: run.write_checkpoint(trainer.state()),
-            checkpoint_seconds=seconds,
-        )
-    run.write_weights(trainer.f.state_dict(), use)
 
 
 def ready(

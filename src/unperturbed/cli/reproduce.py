@@ -13,7 +13,7 @@ from ..experiments.genuine import require_data
 from ..experiments.layout import aligned
 from ..experiments.planning import BASIS, PlannedRun, expected, planned, require_recipes, shared, state_of
 from ..experiments.reproduction import Reproduction, check_scale, mark_scale
-from ..experiments.results import FOLDER, collect, found_in, made_otherwise, present, write_page
+from ..experiments.results import FOLDER, collect, found_in, present, write_page
 from ..experiments.scales import SCALES, Scale, usual_network
 from ..printing import counted, nearest, printable, quoted
 from ..progress import watching
@@ -137,15 +137,12 @@ def collected(command: Reproduce, made: list[Experiment], folder: Path) -> str:
     if not begun:
         raise ValueError(f"{out} holds no run of these: name the directory of the runs by --out, or others by --only")
     require_recipes(begun, out)
-    written = collect(begun, out, folder)
+    written, otherwise = collect(begun, out, folder)
     size = sum(path.stat().st_size for path in written) / 1e6
     sentence = f"{folder}: {len(written)} of {counted(len(begun), 'run')} begun, {size:.1f} MB"
-    otherwise = ", ".join(made_otherwise(begun, out))
-    return (
-        f"{sentence}; attacks by other settings or on other images are left out: {otherwise}"
-        if otherwise
-        else sentence
-    )
+    if not otherwise:
+        return sentence
+    return f"{sentence}; attacks by other settings or on other images are left out: {', '.join(otherwise)}"
 
 
 def left_for_later(command: Reproduce) -> tuple[str, ...]:

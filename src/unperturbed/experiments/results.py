@@ -93,12 +93,6 @@ def found_in(runs: Sequence[PlannedRun], out: Path) -> list[Evidence]:
     return [evidence for evidence in made if evidence is not None]
 
 
-def made_otherwise(runs: Sequence[PlannedRun], out: Path) -> list[str]:
-    """The names of those runs whose directories hold attacks by other settings or on other images."""
-    lying = ((run, evidence, as_asked(evidence, run.trial)) for run, evidence in lying_in(runs, out))
-    return [run.name for run, evidence, asked in lying if asked is None or asked.dumps() != evidence.dumps()]
-
-
 def lying_in(runs: Sequence[PlannedRun], out: Path) -> Iterator[tuple[PlannedRun, Evidence]]:
     """Those runs that are trained, with whatever attacks were made on them."""
     for run in runs:
@@ -115,6 +109,14 @@ def present(chosen: Sequence[Experiment], scale: Scale, out: Path, only: str = "
     return list({run.name: run for run in runs if run.name in names and matches(run, only)}.values())
 
 
-def collect(runs: Sequence[PlannedRun], out: Path, folder: Path) -> list[Path]:
-    """Write the evidence of finished runs to a folder: the paths."""
-    return [write(evidence, folder) for evidence in found_in(runs, out)]
+def collect(runs: Sequence[PlannedRun], out: Path, folder: Path) -> tuple[list[Path], list[str]]:
+    """Write the evidence of finished runs to a folder: the paths, and the runs of which some attacks do not count."""
+    written: list[Path] = []
+    otherwise: list[str] = []
+    for run, evidence in lying_in(runs, out):
+        asked = as_asked(evidence, run.trial)
+        if asked is not None:
+            written.append(write(asked, folder))
+        if asked is None or asked.dumps() != evidence.dumps():
+            otherwise.append(run.name)
+    return written, otherwise

@@ -368,6 +368,19 @@ def test_the_page_of_defenses_says_what_an_averages_statistics_cost_on_digits():
     assert RECIPES[recipe].averaging.batchnorm == "copied"
 
 
+def test_the_page_of_defenses_shows_which_teacher_labels_best(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    from teachers import markdown
+
+    result = json.loads((ROOT / "results" / "teachers.json").read_text(encoding="utf-8"))
+    assert markdown(result) in (ROOT / "docs" / "defenses.md").read_text(encoding="utf-8")
+    by_held_out, by_unlabeled = (
+        [row["teacher"] for row in sorted(result["teachers"], key=lambda row: row[part])]
+        for part in ("held out", "unlabeled")
+    )
+    assert by_held_out == by_unlabeled
+
+
 def test_the_page_of_fidelity_shows_which_mean_the_rate_belongs_to(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from means import READINGS, markdown

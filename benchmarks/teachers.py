@@ -15,51 +15,42 @@ from typing import Any
 import tyro
 
 from unperturbed import recipe as recipes
-from unperturbed.averaging import Average
 from unperturbed.data import Data, split
 from unperturbed.datasets import load
 from unperturbed.evaluation import evaluate
 from unperturbed.images import parts
 from unperturbed.models import ResNet18
-from unperturbed.neighborhoods import Affine, Color, Composed, Neighborhood
+from unperturbed.neighborhoods import Composed, Neighborhood
 from unperturbed.objectives import SRT
 from unperturbed.recipe import SGD, Recipe, Teacher, Validation, of_teacher
+from unperturbed.recipes.cifar10 import COLORS, CONSISTENT, WARPS
+from unperturbed.recipes.methods import epochs
 from unperturbed.runtime import pick_device, provenance
-from unperturbed.schedules import Cyclic, Ramp
+from unperturbed.schedules import Cyclic
 from unperturbed.solvers import WorstOfK
 from unperturbed.training import trainer_by
 
 HELD_OUT = 1000
 BATCH = 512
-EPOCH = 50_000 / BATCH
-"""steps that show every image once"""
 ALONE = Teacher(steps=2000, optimizer=SGD(rate=Cyclic(peak=0.2)))
-WARPS = Affine(rotation=20, translation=4, scale=0.2, shear=15)
-COLORS = Color(brightness=0.2, contrast=0.4, saturation=0.4, hue=20)
 
 
-def consistent(around: Neighborhood, epochs: float, *, k: int = 1, weight: float = 1.0) -> Teacher:
-    """A teacher by SRT around all images, the paper's own idea; its average labels for it."""
-    return replace(
-        ALONE,
-        objective=SRT(solver=WorstOfK(around=around, k=k), weight=weight),
-        unlabeled=True,
-        steps=round(epochs * EPOCH),
-        ramp=Ramp(over=0.3),
-        averaging=Average(decay=0.99, batchnorm="own"),
-        labeler="average",
-    )
+def consistent(around: Neighborhood, count: float, *, k: int = 1, weight: float = 1.0) -> Teacher:
+    """A teacher by so many epochs of SRT around all images, the paper's own idea; its average labels for it."""
+    objective = SRT(solver=WorstOfK(around=around, k=k), weight=weight)
+    return replace(CONSISTENT, objective=objective, steps=epochs(count, images=50_000, batch=BATCH))
 
 
+BOTH = Composed(parts=(WARPS, COLORS))
 TEACHERS = {
     "labels alone": ALONE,
     "labels alone, three times as long": replace(ALONE, steps=6000),
     "SRT over warps, 30 epochs": consistent(WARPS, 30),
     "SRT over colors, 30 epochs": consistent(COLORS, 30),
-    "SRT over warps, then colors, 30 epochs": consistent(Composed(parts=(WARPS, COLORS)), 30),
-    "the same, worst of three draws": consistent(Composed(parts=(WARPS, COLORS)), 30, k=3),
-    "the same, lambda 2": consistent(Composed(parts=(WARPS, COLORS)), 30, weight=2.0),
-    "SRT over warps, then colors, 90 epochs": consistent(Composed(parts=(WARPS, COLORS)), 90),
+    "SRT over warps, then colors, 30 epochs": consistent(BOTH, 30),
+    "the same, worst of three draws": consistent(BOTH, 30, k=3),
+    "the same, lambda 2": consistent(BOTH, 30, weight=2.0),
+    "SRT over warps, then colors, 90 epochs": consistent(BOTH, 90),
 }
 
 

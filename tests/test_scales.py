@@ -69,6 +69,12 @@ def test_a_teacher_sees_as_many_images_before_a_short_run(name):
     assert short.teacher.steps * short.batch == pytest.approx(recipe.teacher.steps * recipe.batch, rel=1e-3)
 
 
+def test_a_teacher_with_a_batch_of_its_own_is_the_same_before_a_short_run():
+    recipe = named("cifar10-pixel-srt-plusplus")
+    assert scaled(recipe, "short").batch != recipe.batch
+    assert of_teacher(scaled(recipe, "short", "resnet-18")) == of_teacher(recipe)
+
+
 def test_smoke_runs_need_no_download_and_little_time():
     for trial in TRIALS:
         recipe = smoke(trial.recipe)

@@ -30,7 +30,7 @@ from unperturbed.guards import DivergedError, sees_unlabeled
 from unperturbed.models import DigitsCNN
 from unperturbed.neighborhoods import Linf
 from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Standard, Terms
-from unperturbed.recipe import SGD, Recipe, Teacher, Validation
+from unperturbed.recipe import SGD, Recipe, Teacher, Validation, read
 from unperturbed.recipes import RECIPES
 from unperturbed.runs import RunDirectory
 from unperturbed.schedules import Cyclic, Piecewise
@@ -392,11 +392,25 @@ def test_a_recipe_that_no_file_can_hold_is_refused_before_anything_is_written(tm
 
 def test_a_teacher_with_fewer_labels_than_its_batch_is_refused_before_anything_is_written(tmp_path):
     recipe = replace(TAUGHT, data=replace(TAUGHT.data, labeled=50, validation=10), teacher=Teacher(steps=2))
-    with pytest.raises(ValueError, match="the teacher sees the 40 labeled images alone, fewer than the batch of 60"):
+    with pytest.raises(ValueError, match="the teacher sees the 40 labeled images alone, fewer than its batch of 60"):
         training.train_together({tmp_path / "run": recipe}, device="cpu", teachers=tmp_path / "teachers")
     assert not list(tmp_path.iterdir())
     seeing_all = replace(recipe, teacher=Teacher(steps=2, unlabeled=True, objective=SRT(solver=ASCENT)))
     training.train_together({tmp_path / "run": seeing_all}, device="cpu", teachers=tmp_path / "teachers")
+
+
+def test_a_teacher_may_have_a_network_and_a_batch_of_its_own(tmp_path):
+    wide = DigitsCNN(channels=(6, 6, 6), hidden=12)
+    teacher = Teacher(model=wide, batch=20, steps=2, optimizer=SGD(rate=Cyclic(peak=0.1)))
+    recipe = replace(TAUGHT, teacher=teacher, least_labeled=30)
+    training.train_together({tmp_path / "run": recipe}, device="cpu", teachers=tmp_path / "teachers")
+    (its,) = (tmp_path / "teachers").iterdir()
+    made = read(its / "recipe.json")
+    assert (made.model, made.batch, made.least_labeled) == (wide, 20, 20)
+    assert read(tmp_path / "run" / "recipe.json").model == TAUGHT.model != wide
+    other = replace(TAUGHT, batch=50, teacher=teacher, least_labeled=30, model=DigitsCNN(channels=(3, 3, 3)))
+    training.train_together({tmp_path / "other": other}, device="cpu", teachers=tmp_path / "teachers")
+    assert list((tmp_path / "teachers").iterdir()) == [its], "another network is taught by the same teacher"
 
 
 def test_files_of_unlabeled_images_that_nobody_looks_at_are_refused_too(tmp_path, monkeypatch):

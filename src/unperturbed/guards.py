@@ -123,10 +123,11 @@ def require_use_by(recipe: Recipe, unlabeled: int) -> None:
 
 def require_teachable(recipe: Recipe, labeled: int) -> None:
     """Refuse fewer labeled images than the batch of a teacher that sees no others."""
-    if recipe.labeler == "teacher" and not recipe.teacher.unlabeled and recipe.batch > labeled:
+    batch = recipe.teacher.batch or recipe.batch
+    if recipe.labeler == "teacher" and not recipe.teacher.unlabeled and batch > labeled:
         raise ValueError(
-            f"the teacher sees the {labeled} labeled images alone, fewer than the batch of {recipe.batch}: lower "
-            "--batch, label more images, or set --teacher.unlabeled and an objective of it that uses the others"
+            f"the teacher sees the {labeled} labeled images alone, fewer than its batch of {batch}: lower "
+            "--teacher.batch, label more images, or set --teacher.unlabeled and an objective that uses the others"
         )
 
 

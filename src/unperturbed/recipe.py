@@ -72,14 +72,18 @@ class Validation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Teacher:
-    """A model of the same network, trained once for all runs whose images it labels."""
+    """A model trained once for all runs whose images it labels."""
 
+    model: Architecture | None = None
+    """its network; None: that of the run"""
     objective: Objective = field(default_factory=Standard)
     """what it minimizes: standard risk, or for instance SRT over warps, which makes more of few labels"""
     unlabeled: bool = False
     """whether it sees the unlabeled images too"""
     steps: int = 5000
     """its optimizer steps"""
+    batch: int | None = None
+    """images in one of them; None: as many as in a step of the run"""
     optimizer: SGD = field(default_factory=SGD)
     ramp: Ramp = field(default_factory=Ramp)
     """how the robust term of its objective comes in"""
@@ -91,6 +95,7 @@ class Teacher:
     def __post_init__(self) -> None:
         require_objective("Teacher.objective", self.objective)
         require_count("Teacher.steps", self.steps)
+        require_count("Teacher.batch", 1 if self.batch is None else self.batch)
         require_choice("Teacher.labeler", self.labeler, "current", "average")
         require_average(self.averaging, labels=self.labeler == "average", of="teacher.")
 
@@ -149,14 +154,15 @@ class Recipe:
 def of_teacher(recipe: Recipe) -> Recipe:
     """The recipe by which the teacher of a recipe is trained."""
     teacher, data = recipe.teacher, replace(recipe.data, sha256=None)
+    batch = teacher.batch or recipe.batch
     return Recipe(
         name=f"{data.name}-teacher",
         data=data if teacher.unlabeled else replace(data, unlabeled=0, unlabeled_files=()),
-        model=recipe.model,
+        model=teacher.model or recipe.model,
         objective=teacher.objective,
         steps=teacher.steps,
-        batch=recipe.batch,
-        least_labeled=recipe.least_labeled,
+        batch=batch,
+        least_labeled=min(recipe.least_labeled, batch),
         optimizer=teacher.optimizer,
         ramp=teacher.ramp,
         averaging=teacher.averaging,

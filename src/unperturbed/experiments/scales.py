@@ -69,7 +69,7 @@ def as_it_is(recipe: Recipe) -> Recipe:
 def short(recipe: Recipe) -> Recipe:
     """The same number of images for every defense of a scenario; of that, fast SRT keeps its share of SRT's.
 
-    A teacher, which has a batch of the same size, sees as many images as at the paper's schedule.
+    A teacher, whose batch grows along unless it has its own, sees as many images as at the paper's schedule.
     """
     scenario = "-".join(recipe.name.split("-")[:2])
     images, batch, peak = SHORT[scenario]
@@ -88,11 +88,16 @@ def short(recipe: Recipe) -> Recipe:
             steps=steps,
             batch=batch,
             optimizer=replace(recipe.optimizer, rate=Cyclic(peak=peak)),
-            teacher=replace(recipe.teacher, steps=round(recipe.teacher.steps * recipe.batch / batch)),
+            teacher=replace(recipe.teacher, steps=steps_of_teacher(recipe, batch)),
             ramp=Ramp(over=SHORT_RAMP) if self_labeled else recipe.ramp,
         ),
         recipe,
     )
+
+
+def steps_of_teacher(recipe: Recipe, batch: int) -> int:
+    """The steps in which the teacher of a recipe sees as many images where the batch of the run becomes that one."""
+    return recipe.teacher.steps if recipe.teacher.batch else round(recipe.teacher.steps * recipe.batch / batch)
 
 
 def peak_of(recipe: Recipe) -> float:
@@ -118,7 +123,11 @@ def smoke(recipe: Recipe) -> Recipe:
             model=DigitsCNN(channels=(2, 2, 4), hidden=8),
             objective=with_solvers(recipe.objective, briefly),
             teacher=replace(
-                recipe.teacher, objective=with_solvers(recipe.teacher.objective, briefly), steps=SMOKE_STEPS
+                recipe.teacher,
+                model=None,
+                batch=None,
+                objective=with_solvers(recipe.teacher.objective, briefly),
+                steps=SMOKE_STEPS,
             ),
             steps=SMOKE_STEPS,
             batch=32,

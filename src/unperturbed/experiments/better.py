@@ -29,6 +29,8 @@ SHORTEST_BATCH = 512
 """of the shortest trainings and of their teachers"""
 THREE_STEPS = PGD(around=cifar10.BALL, steps=3, step_size=cifar10.BALL.eps / 2, start="uniform")
 """a search between the one step of fast SRT and the ten of SRT"""
+FIVE_STEPS = replace(cifar10.ASCENT, steps=5, step_size=cifar10.BALL.eps / 2.5)
+"""a search of half the length of SRT's"""
 BY_LABELS = Teacher(steps=2000, optimizer=SGD(rate=Cyclic(peak=0.2)))
 """a teacher by standard training on the labels"""
 QUICK = replace(
@@ -108,7 +110,7 @@ def experiment() -> Experiment:
 
 
 def pixel_trials() -> tuple[Trial, ...]:
-    """SRT and SRT++ on CIFAR-10, by labels of a teacher, and with perturbed weights."""
+    """SRT and SRT++ on CIFAR-10, by labels of a teacher, with perturbed weights, and with a shorter search."""
     srt, plus = beside_srt("cifar10-pixel", PIXEL_ATTACKS)
     awp = replace(
         plus,
@@ -116,7 +118,13 @@ def pixel_trials() -> tuple[Trial, ...]:
         variant=f"{plus.variant}-awp",
         label="SRT++ with adversarial weight perturbation",
     )
-    return srt, plus, awp
+    shorter = replace(
+        plus,
+        recipe=replace(plus.recipe, objective=srt_with(plus.recipe, solver=FIVE_STEPS)),
+        variant=f"{plus.variant}-five-steps",
+        label="SRT++, five steps of search",
+    )
+    return srt, plus, awp, shorter
 
 
 def spatial_trials() -> tuple[Trial, ...]:

@@ -18,6 +18,7 @@ NOTHING = "–"
 HEADLINE = (
     ("SRT, CIFAR-10, pixel-wise", "cifar10-pixel-srt", "Table 4", ("clean", "pgd", "autoattack")),
     ("SRT, CIFAR-10, spatial", "cifar10-spatial-srt", "Table 3", ("clean", "gridadv")),
+    ("SRT, CIFAR-10, spatial, authors' code", "cifar10-spatial-srt-authors", "", ("clean", "gridadv")),
     ("SRT, MNIST, pixel-wise", "mnist-pixel-srt", "Table 4", ("clean", "pgd", "autoattack")),
     ("SRT, MNIST, pixel-wise, authors' rate", "mnist-pixel-srt-authors", "", ("clean", "pgd", "autoattack")),
     ("SRT, MNIST, spatial", "mnist-spatial-srt", "Table 3", ("clean", "gridadv")),

@@ -477,6 +477,19 @@ def test_a_statement_fails_in_each_column_and_with_each_trial_that_it_speaks_of(
     assert any(statement.check(Losing(where)).verdict == "fail" for statement in statements)
 
 
+def test_srt_past_the_paper_is_held_against_srt_by_its_own_rate_scenario_by_scenario():
+    statements = [each for each in experiments()["better"].statements if "SRT++ is above SRT" in each.words]
+    trials = {trial.name: trial for trial in experiments()["better"].trials}
+    pairs = {"cifar10-pixel": "srt", "cifar10-spatial": "srt", "mnist-pixel": "srt-authors"}
+    for statement, (scenario, srt) in zip(statements, pairs.items(), strict=True):
+        ours, theirs = (trials[f"{scenario}-{method}"] for method in ("srt-plusplus-selected", srt))
+        assert (ours.recipe.optimizer, ours.recipe.steps) == (theirs.recipe.optimizer, theirs.recipe.steps)
+        plus = evidence(ours.name, **dict.fromkeys(ours.attacks, 60))
+        plain = evidence(theirs.name, **dict.fromkeys(theirs.attacks, 40))
+        assert verdict(statement, plus, plain) == "pass", "whatever the scale of other scenarios"
+        assert verdict(statement, plus, evidence(f"{scenario}-standard")) == "undecided"
+
+
 @pytest.mark.parametrize("short_of", ["clean", "pgd"])
 def test_the_shortest_training_reaches_the_paper_clean_and_under_pgd_or_not_at_all(short_of):
     better = experiments()["better"]

@@ -24,6 +24,7 @@ from unperturbed.experiments.account import editions as editions_of
 from unperturbed.experiments.asked import as_asked
 from unperturbed.experiments.catalog import experiments
 from unperturbed.experiments.definition import Cell
+from unperturbed.experiments.measured import Measured
 from unperturbed.experiments.planning import planned
 from unperturbed.experiments.results import FOLDER, page, write_page
 from unperturbed.models import ResNet18
@@ -70,6 +71,14 @@ def test_every_accuracy_can_be_counted_from_what_the_page_says_of_the_files():
     for name, packed in samples["attacked"].items():
         right = (clean == labels) & (classes(packed) == labels)
         assert 100 * right.mean() == pytest.approx(found.samples(Cell(found.name, name)).mean().item())
+
+
+def test_the_page_says_what_the_error_of_a_single_seed_leaves_out():
+    first, second = ([evidence("a", a, seed=seed), evidence("b", 50, seed=seed)] for seed, a in ((0, 60), (1, 80)))
+    one, two = (Measured(runs).difference(Cell("a"), Cell("b")) for runs in (first, [*first, *second]))
+    assert two.error > 5 * one.error, "seeds that disagree are not seen where there is one"
+    words = "Where a single seed was run, which the line below a table's statements tells, the error is that of"
+    assert words in page([]).replace("\n", " ")
 
 
 def test_committed_evidence_is_small():

@@ -30,7 +30,9 @@ base64.
 Accuracies are in percent: the paper's / ours; `–` where there is no number, in the paper or yet. ± is the standard
 error over seeds where several were run. A statement that compares our numbers is decided where differences are more
 than two standard errors, of the same test images and of seeds, away from what it claims; else it is not decided, or
-not yet measured. Where one holds ours against the paper's, a goal or a time, the mean over seeds decides alone.
+not yet measured. Where a single seed was run, which the line below a table's statements tells, the error is that of
+the images alone: how differently another seed would train is not in it, and the verdict is one on these runs. Where
+one holds ours against the paper's, a goal or a time, the mean over seeds decides alone.
 Weights are the last ones of a run, as in the paper, unless a row says otherwise; where weights are selected, that is
 done on held-out labeled images, never on test images, and both the best and the last are shown.
 
@@ -40,8 +42,9 @@ done on held-out labeled images, never on test images, and both the best and the
 | short | a triangular rate, as many images for every defense of a scenario; lambda of self-labeled terms ramped |
 
 A short run shows a defense on labels alone each of them five times as often as SRT, whose batches are mostly
-unlabeled (six times on MNIST), and SRT has its whole lambda in the last fifth alone: a short row of SRT beside one of
-theirs says less than at the paper's schedule.
+unlabeled (six times on MNIST): so does the paper's spatial schedule, but not its pixel-wise one. A short spatial run
+takes a quarter of the paper's steps, and RT and SRT have their whole lambda in the last fifth alone: a short row of
+SRT beside one of another defense than RT says less than at the paper's schedule.
 
 Everywhere: 10,000 labels, class-balanced and seeded, the rest unlabeled; PGD and C&W keep their best iterate, attacks
 search in bfloat16 on a GPU, and what they find is judged in float32. Where we differ from the paper and its authors'

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -326,9 +327,44 @@ def test_all_devices_that_a_run_was_trained_on_are_noted(tmp_path):
 def test_smoke_runs_are_no_results(tmp_path):
     assert page([evidence("mnist-pixel-srt", pgd=12.34, scale="smoke")]) == page([])
     assert "12.30" in page([evidence("mnist-pixel-srt", pgd=12.3)])
-    files.write(evidence("mnist-pixel-srt", pgd=12.3), tmp_path)
+    files.write(evidence("mnist-pixel-srt", 12.3, images=10_000), tmp_path)
     assert write_page(tmp_path, tmp_path / "page.md") == 1
-    assert "96.60 / 12.30" in (tmp_path / "page.md").read_text()
+    assert "99.28 / 12.30" in (tmp_path / "page.md").read_text()
+
+
+def by_another_recipe():
+    recipe = named("mnist-spatial-srt")
+    return {"recipe": replace(recipe, objective=replace(recipe.objective, weight=7.0))}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("mnist-spatial-srt", by_another_recipe(), "another recipe (objective.weight is 7.0 there and 0.2 now)"),
+        ("mnist-pixel-srt", {"seed": 1}, "another recipe (data.seed is 0 there and 1 now)"),
+        ("mnist-pixel-srt", {"pgd": 95}, "attacks by other settings or on other images than are asked for"),
+        ("mnist-pixel-srt", {"images": 500}, "attacks by other settings or on other images than are asked for"),
+        ("mnist-pixel-srt-of-old", {}, "is evidence of a run that no experiment has"),
+    ],
+)
+def test_what_is_no_evidence_of_experiments_as_they_are_now_is_refused_and_no_page_written(
+    name, changes, words, tmp_path
+):
+    path = files.write(evidence(name, **{"images": 10_000} | changes), tmp_path)
+    with pytest.raises(ValueError, match=re.escape(words)) as refused:
+        write_page(tmp_path, tmp_path / "page.md")
+    assert str(refused.value).startswith(f"{path} ")
+    assert not (tmp_path / "page.md").exists()
+
+
+@pytest.mark.parametrize("place", ["paper/copy.json", "short/mnist-pixel-srt-seed-0.json"])
+def test_evidence_by_another_name_than_its_run_has_is_refused(place, tmp_path):
+    path = files.write(evidence("mnist-pixel-srt"), tmp_path)
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    path.rename(tmp_path / place)
+    sentence = re.escape(f"{place} holds what belongs in paper/mnist-pixel-srt-seed-0.json: move it there")
+    with pytest.raises(ValueError, match=sentence):
+        files.read_all(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -342,7 +378,7 @@ def test_smoke_runs_are_no_results(tmp_path):
     ],
 )
 def test_the_link_of_the_page_leads_from_where_it_lies_or_is_none(page, words, tmp_path):
-    files.write(evidence("mnist-pixel-srt", pgd=12.3), tmp_path / "evidence")
+    files.write(evidence("mnist-pixel-srt", images=10_000), tmp_path / "evidence")
     (tmp_path / "repository" / "docs").mkdir(parents=True)
     (tmp_path / "repository" / "docs" / "fidelity.md").touch()
     (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)

@@ -481,7 +481,7 @@ def test_a_finished_run_by_another_recipe_of_the_same_name_is_refused(tmp_path, 
 def test_the_page_is_written_by_the_command_and_refuses_results_of_another_version(tmp_path, capsys):
     target = tmp_path / "page.md"
     words = ("--write", target, "--results", tmp_path)
-    files.write(evidence("mnist-pixel-srt", pgd=12.3), tmp_path)
+    files.write(evidence("mnist-pixel-srt", images=10_000), tmp_path)
     assert ": 1 run\n" in reproduce(*words, capsys=capsys)
     assert target.read_text().startswith("# Results")
     command = f"unperturbed reproduce {' '.join(map(str, words))}"

@@ -185,8 +185,16 @@ def loads(text: str, source: str = "the evidence") -> Evidence:
 
 
 def read_all(folder: Path) -> list[Evidence]:
-    """All evidence below a folder, in the order of its file names; none where there is no folder."""
-    return [loads(path.read_text(encoding="utf-8"), str(path)) for path in sorted(folder.glob("*/*.json"))]
+    """All evidence below a folder, in the order of its file names; none where there is no folder.
+
+    A file by another name than its run has is refused: a copy would count as one run more.
+    """
+    found = {path: loads(path.read_text(encoding="utf-8"), str(path)) for path in sorted(folder.glob("*/*.json"))}
+    for path, each in found.items():
+        if path.parts[-2:] != (each.scale, each.file_name):
+            own = printable(f"{each.scale}/{each.file_name}")
+            raise ValueError(f"{printable(path)} holds what belongs in {own}: move it there, or a copy elsewhere")
+    return list(found.values())
 
 
 def write(evidence: Evidence, folder: Path) -> Path:

@@ -231,6 +231,11 @@ def test_only_seeds_that_both_have_are_compared():
     assert found.difference(Cell("a"), Cell("b")).points == pytest.approx(10)
     assert found.figure(Cell("a")).mean == pytest.approx(75)
     assert Measured((evidence("a", seed=0), evidence("b", seed=1))).difference(Cell("a"), Cell("b")) is None
+    statement = above("a above b", [Comparison(Cell("a"), Cell("b"), 3.0)])
+    words = "a, clean 75.00 ± 15.00, b, clean 50.00: +10.00 ± 0.95 over 1 of 2 seeds (at least +3)"
+    assert words in statement.check(found).figures, "else the numbers and their difference would not fit"
+    both = Measured((*found.evidence, evidence("b", 50, seed=1)))
+    assert "seeds" not in statement.check(both).figures
 
 
 def test_models_on_other_images_are_not_compared():

@@ -26,6 +26,7 @@ from unperturbed.experiments.asked import as_asked
 from unperturbed.experiments.catalog import experiments
 from unperturbed.experiments.definition import Cell
 from unperturbed.experiments.measured import Measured
+from unperturbed.experiments.noting import note_circumstances
 from unperturbed.experiments.planning import planned
 from unperturbed.experiments.results import FOLDER, page, write_page
 from unperturbed.models import ResNet18
@@ -303,25 +304,26 @@ def test_a_teacher_that_runs_share_counts_once():
     assert seconds_trained([one, replace(two, recipe=replace(uat, seed=1))]) == apart
     assert seconds_trained([one, replace(two, teacher_seconds=1800.0)]) == apart, "it was trained again elsewhere"
     assert seconds_trained([one, replace(two, teacher_seconds=0.0)]) == apart, "a file that does not tell of it"
+    assert seconds_trained([replace(one, teacher_together=4)]) == 3600 / 4 + 3600 / 4, "others shared its device"
 
 
 def test_seconds_of_a_teacher_need_not_be_told(tmp_path):
-    path = files.write(evidence("mnist-pixel-rst", seconds=9.0, teacher_seconds=4.0), tmp_path)
+    made = evidence("mnist-pixel-rst", seconds=9.0, teacher_seconds=4.0, teacher_together=3)
+    path = files.write(made, tmp_path)
     (told,) = files.read_all(tmp_path)
-    assert (told.seconds, told.teacher_seconds) == (9.0, 4.0)
+    assert (told.seconds, told.teacher_seconds, told.teacher_together) == (9.0, 4.0, 3)
     tree = json.loads(path.read_text())
-    del tree["teacher_seconds"]
+    del tree["teacher_seconds"], tree["teacher_together"]
     path.write_text(json.dumps(tree))
     (untold,) = files.read_all(tmp_path)
-    assert (untold.seconds, untold.teacher_seconds) == (9.0, 0.0)
+    assert (untold.seconds, untold.teacher_seconds, untold.teacher_together) == (9.0, 0.0, 1)
 
 
 def test_all_devices_that_a_run_was_trained_on_are_noted(tmp_path):
-    files.note_circumstances(tmp_path, "cuda: NVIDIA H200", 4, 3.0)
-    files.note_circumstances(tmp_path, "cpu: x86_64", 1, 0.0)
-    files.note_circumstances(tmp_path, "cuda: NVIDIA H200", 1, 0.0)
-    noted = files.read_notes(tmp_path)
-    assert noted == {"trained_on": "cpu: x86_64, cuda: NVIDIA H200", "together": 4, "teacher_seconds": 3.0}
+    note_circumstances(tmp_path, {"cuda: NVIDIA H200"}, 4)
+    note_circumstances(tmp_path, {"cpu: x86_64"}, 1)
+    note_circumstances(tmp_path, {"cuda: NVIDIA H200"}, 1)
+    assert files.read_notes(tmp_path) == {"trained_on": "cpu: x86_64, cuda: NVIDIA H200", "together": 4}
 
 
 def test_smoke_runs_are_no_results(tmp_path):

@@ -29,6 +29,7 @@ from unperturbed.experiments.account import experiment_text
 from unperturbed.experiments.catalog import chosen, experiments
 from unperturbed.experiments.definition import Trial
 from unperturbed.experiments.genuine import SHA256
+from unperturbed.experiments.measured import Measured
 from unperturbed.experiments.planning import attacked_at_once, groups, planned
 from unperturbed.experiments.reproduction import Reproduction, Stopping
 from unperturbed.experiments.results import present
@@ -780,6 +781,27 @@ def test_the_seconds_of_a_run_count_those_of_its_teacher(tmp_path):
         assert found.seconds == pytest.approx(files.seconds_of(RunDirectory(tmp_path / run.name)) + taught)
         assert found.teacher_seconds == taught
     assert {run.recipe.labeler for run in runs} == {"teacher", "current"}
+
+
+def test_a_run_whose_teacher_shared_its_device_or_had_another_is_not_timed(tmp_path):
+    named_so = "*-plusplus-selected-taught-seed-0,*-shortest-taught-30-*,*-shortest-well-taught-30-*"
+    beside, own, same = planned(chosen(["better"]), "smoke", "own", (0,), named_so)
+
+    def found(run):
+        made = files.of_run(tmp_path / run.name, run.trial.name, 0, "smoke", "own")
+        assert made.teacher_seconds > 0 and made.together == 1
+        return made.teacher_together, made.device, Measured([made]).minutes(run.trial.name)
+
+    reproduction(tmp_path, beside=3).carry_out([beside])
+    reproduction(tmp_path).carry_out([own, same])
+    together, device, minutes = found(own)
+    assert together == 1 and minutes[1] == device
+    assert found(same) == (4, device, None), "its teacher is that of the run beside others"
+    shutil.rmtree(tmp_path / own.name)
+    for teacher in (tmp_path / "teachers").iterdir():
+        files.note(teacher, trained_on="a device elsewhere")
+    reproduction(tmp_path).carry_out([own])
+    assert found(own) == (1, f"a device elsewhere, {device}", None)
 
 
 def test_a_finished_run_keeps_both_weights_and_no_checkpoint(tmp_path):

@@ -70,8 +70,9 @@ class Measured:
         return Difference(sum(means) / len(means), max(over_images, over_seeds), len(means))
 
     def minutes(self, trial: str, /) -> tuple[float, str] | None:
-        """The mean over seeds, of runs that had a device for themselves, and that device."""
-        alone = [each for each in self.evidence if each.name == trial and each.together == 1]
+        """The mean over seeds, of runs that had a device for themselves, as their teachers had, and that device."""
+        mine = [each for each in self.evidence if each.name == trial]
+        alone = [each for each in mine if each.together == each.teacher_together == 1]
         devices = {device for each in alone for device in each.device.split(", ")}
         if len(devices) != 1:
             return None

@@ -23,7 +23,7 @@ from ..runtime import pick_device, provenance
 from ..signals import StoppedError
 from ..training import fresh_model, train_together
 from ..unfinished import FILE, Unfinished
-from .evidence import OTHER_REPORT, SLOW_REPORT, note, read_notes, seconds_of_teacher
+from .evidence import OTHER_REPORT, SLOW_REPORT, note, read_notes
 from .noting import Noting
 from .planning import (
     ATTACK_START_UP,
@@ -130,22 +130,20 @@ class Reproduction:
     def train(self, runs: Sequence[PlannedRun]) -> None:
         """Train these runs side by side."""
         directories = {self.out / run.name: run.recipe for run in runs}
-        device, together = str(provenance(pick_device(self.device))["device"]), len(runs) + self.beside
-        watchers = {path: Noting(Titled(self.watcher, path.name), path, device, together) for path in directories}
-        try:
-            train_together(
-                directories,
-                folder=self.folder,
-                device=self.device,
-                watchers=watchers,
-                checkpoint_seconds=120.0,
-                stop=self.stop,
-                teachers=self.out / TEACHERS,
-            )
-        finally:
-            for path, recipe in directories.items():
-                if watchers[path].noted:
-                    watchers[path].note(seconds_of_teacher(self.out / TEACHERS, recipe))
+        device, teachers = str(provenance(pick_device(self.device))["device"]), self.out / TEACHERS
+        watchers = {
+            path: Noting(Titled(self.watcher, path.name), path, recipe, teachers, device, len(runs), self.beside)
+            for path, recipe in directories.items()
+        }
+        train_together(
+            directories,
+            folder=self.folder,
+            device=self.device,
+            watchers=watchers,
+            checkpoint_seconds=120.0,
+            stop=self.stop,
+            teachers=teachers,
+        )
 
     def wanted(self, run: PlannedRun) -> dict[str, Any]:
         """The attacks on a run, but for those that are left for later or made on fewer images."""

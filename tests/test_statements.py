@@ -343,6 +343,7 @@ def test_the_statements_of_the_paper_are_all_there():
         "SRT+ is above AT+, AT (average) and AT (max)",
         "AT+ is above AT (average) and AT (max)",
         "spatial defenses have limited benefit against PGD",
+        "defend well against single attacks too",
         "more than 5 points above RT in most cases",
         "RST is above UAT",
         "UAT is above RST",
@@ -475,6 +476,8 @@ class Losing(Extreme):
         ("table-9", "fast SRT is above TRADES", "cifar10-pixel-at"),
         ("table-9", "fast SRT is under SRT", "jsma"),
         ("figure-compound", "AT+ is above AT (average)", "gridadv+"),
+        ("figure-compound", "defend well against single attacks too", "pgd"),
+        ("figure-compound", "defend well against single attacks too", "mnist-pixel-at"),
     ],
 )
 def test_a_statement_fails_in_each_column_and_with_each_trial_that_it_speaks_of(name, words, where):

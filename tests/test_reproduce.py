@@ -720,6 +720,17 @@ def test_a_command_that_is_refused_a_run_notes_nothing_of_it(tmp_path):
     assert files.read_notes(tmp_path / run.name) == before
 
 
+def test_a_run_that_another_process_finishes_meanwhile_keeps_no_other_from_being_trained(tmp_path):
+    runs = planned(chosen(["table-6"]), "smoke", "own", (0,), "*-lambda-0.2-*")
+    made = reproduction(tmp_path)
+    made.carry_out(runs[:1])
+    weights = (tmp_path / runs[0].name / "model.safetensors").read_bytes()
+    made.train_or_note(runs)
+    made.train_or_note(runs[:1])
+    assert (tmp_path / runs[1].name / "model.safetensors").is_file()
+    assert (tmp_path / runs[0].name / "model.safetensors").read_bytes() == weights
+
+
 def test_an_evaluation_stops_between_two_attacks_too(tmp_path):
     runs = planned(chosen(["table-6"]), "smoke", "own", (0,), "*-srt-lambda-0.2-*")
     reproduction(tmp_path).train(runs)

@@ -117,15 +117,19 @@ class Reproduction:
             raise StoppedError(f"stopped {where}; the same command goes on from there")
 
     def train_or_note(self, runs: Sequence[PlannedRun]) -> None:
-        """Train these runs; one that diverges is noted, so that it does not keep the others from being trained."""
+        """Train these runs; one that diverges is noted, and none that has ended keeps others from being trained."""
+        left: Sequence[PlannedRun] = ()
         try:
             self.train(runs)
         except DivergedError as error:
             if len(runs) == 1:
                 note(self.out / runs[0].name, failed=str(error))
-            else:
-                for run in runs:
-                    self.train_or_note([run])
+            left = runs if len(runs) > 1 else ()
+        except ValueError:  # Another process may have finished some since they were found missing.
+            if len(left := [run for run in runs if state_of(run, self.out) != "trained"]) == len(runs):
+                raise
+        for run in left:
+            self.train_or_note([run])
 
     def train(self, runs: Sequence[PlannedRun]) -> None:
         """Train these runs side by side."""
@@ -175,9 +179,7 @@ class Reproduction:
                 for fraction in run.trial.fractions
             ):
                 return False
-        if run.trial.surfaces and not read_notes(path).get("surfaces"):
-            return False
-        if RunDirectory(path).has_checkpoint:
+        if RunDirectory(path).has_checkpoint or (run.trial.surfaces and not read_notes(path).get("surfaces")):
             return False
         other = path / OTHER_REPORT
         return not has_other_weights(path) or (other.is_file() and holds(reports.read(other), self.quick(run)))

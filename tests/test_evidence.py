@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,8 @@ from unperturbed.experiments.account import editions as editions_of
 from unperturbed.experiments.asked import as_asked
 from unperturbed.experiments.catalog import experiments
 from unperturbed.experiments.definition import Cell
+from unperturbed.experiments.measured import Measured
+from unperturbed.experiments.noting import note_circumstances
 from unperturbed.experiments.planning import planned
 from unperturbed.experiments.results import FOLDER, page, write_page
 from unperturbed.models import ResNet18
@@ -70,6 +73,14 @@ def test_every_accuracy_can_be_counted_from_what_the_page_says_of_the_files():
     for name, packed in samples["attacked"].items():
         right = (clean == labels) & (classes(packed) == labels)
         assert 100 * right.mean() == pytest.approx(found.samples(Cell(found.name, name)).mean().item())
+
+
+def test_the_page_says_what_the_error_of_a_single_seed_leaves_out():
+    first, second = ([evidence("a", a, seed=seed), evidence("b", 50, seed=seed)] for seed, a in ((0, 60), (1, 80)))
+    one, two = (Measured(runs).difference(Cell("a"), Cell("b")) for runs in (first, [*first, *second]))
+    assert two.error > 5 * one.error, "seeds that disagree are not seen where there is one"
+    words = "Where a single seed was run, which the line below a table's statements tells, the error is that of"
+    assert words in page([]).replace("\n", " ")
 
 
 def test_committed_evidence_is_small():
@@ -293,33 +304,69 @@ def test_a_teacher_that_runs_share_counts_once():
     assert seconds_trained([one, replace(two, recipe=replace(uat, seed=1))]) == apart
     assert seconds_trained([one, replace(two, teacher_seconds=1800.0)]) == apart, "it was trained again elsewhere"
     assert seconds_trained([one, replace(two, teacher_seconds=0.0)]) == apart, "a file that does not tell of it"
+    assert seconds_trained([replace(one, teacher_together=4)]) == 3600 / 4 + 3600 / 4, "others shared its device"
 
 
 def test_seconds_of_a_teacher_need_not_be_told(tmp_path):
-    path = files.write(evidence("mnist-pixel-rst", seconds=9.0, teacher_seconds=4.0), tmp_path)
+    made = evidence("mnist-pixel-rst", seconds=9.0, teacher_seconds=4.0, teacher_together=3)
+    path = files.write(made, tmp_path)
     (told,) = files.read_all(tmp_path)
-    assert (told.seconds, told.teacher_seconds) == (9.0, 4.0)
+    assert (told.seconds, told.teacher_seconds, told.teacher_together) == (9.0, 4.0, 3)
     tree = json.loads(path.read_text())
-    del tree["teacher_seconds"]
+    del tree["teacher_seconds"], tree["teacher_together"]
     path.write_text(json.dumps(tree))
     (untold,) = files.read_all(tmp_path)
-    assert (untold.seconds, untold.teacher_seconds) == (9.0, 0.0)
+    assert (untold.seconds, untold.teacher_seconds, untold.teacher_together) == (9.0, 0.0, 1)
 
 
 def test_all_devices_that_a_run_was_trained_on_are_noted(tmp_path):
-    files.note_circumstances(tmp_path, "cuda: NVIDIA H200", 4, 3.0)
-    files.note_circumstances(tmp_path, "cpu: x86_64", 1, 0.0)
-    files.note_circumstances(tmp_path, "cuda: NVIDIA H200", 1, 0.0)
-    noted = files.read_notes(tmp_path)
-    assert noted == {"trained_on": "cpu: x86_64, cuda: NVIDIA H200", "together": 4, "teacher_seconds": 3.0}
+    note_circumstances(tmp_path, {"cuda: NVIDIA H200"}, 4)
+    note_circumstances(tmp_path, {"cpu: x86_64"}, 1)
+    note_circumstances(tmp_path, {"cuda: NVIDIA H200"}, 1)
+    assert files.read_notes(tmp_path) == {"trained_on": "cpu: x86_64, cuda: NVIDIA H200", "together": 4}
 
 
 def test_smoke_runs_are_no_results(tmp_path):
     assert page([evidence("mnist-pixel-srt", pgd=12.34, scale="smoke")]) == page([])
     assert "12.30" in page([evidence("mnist-pixel-srt", pgd=12.3)])
-    files.write(evidence("mnist-pixel-srt", pgd=12.3), tmp_path)
+    files.write(evidence("mnist-pixel-srt", 12.3, images=10_000), tmp_path)
     assert write_page(tmp_path, tmp_path / "page.md") == 1
-    assert "96.60 / 12.30" in (tmp_path / "page.md").read_text()
+    assert "99.28 / 12.30" in (tmp_path / "page.md").read_text()
+
+
+def by_another_recipe():
+    recipe = named("mnist-spatial-srt")
+    return {"recipe": replace(recipe, objective=replace(recipe.objective, weight=7.0))}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("mnist-spatial-srt", by_another_recipe(), "another recipe (objective.weight is 7.0 there and 0.2 now)"),
+        ("mnist-pixel-srt", {"seed": 1}, "another recipe (data.seed is 0 there and 1 now)"),
+        ("mnist-pixel-srt", {"pgd": 95}, "attacks by other settings or on other images than are asked for"),
+        ("mnist-pixel-srt", {"images": 500}, "attacks by other settings or on other images than are asked for"),
+        ("mnist-pixel-srt-of-old", {}, "is evidence of a run that no experiment has"),
+    ],
+)
+def test_what_is_no_evidence_of_experiments_as_they_are_now_is_refused_and_no_page_written(
+    name, changes, words, tmp_path
+):
+    path = files.write(evidence(name, **{"images": 10_000} | changes), tmp_path)
+    with pytest.raises(ValueError, match=re.escape(words)) as refused:
+        write_page(tmp_path, tmp_path / "page.md")
+    assert str(refused.value).startswith(f"{path} ")
+    assert not (tmp_path / "page.md").exists()
+
+
+@pytest.mark.parametrize("place", ["paper/copy.json", "short/mnist-pixel-srt-seed-0.json"])
+def test_evidence_by_another_name_than_its_run_has_is_refused(place, tmp_path):
+    path = files.write(evidence("mnist-pixel-srt"), tmp_path)
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    path.rename(tmp_path / place)
+    sentence = re.escape(f"{place} holds what belongs in paper/mnist-pixel-srt-seed-0.json: move it there")
+    with pytest.raises(ValueError, match=sentence):
+        files.read_all(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -333,7 +380,7 @@ def test_smoke_runs_are_no_results(tmp_path):
     ],
 )
 def test_the_link_of_the_page_leads_from_where_it_lies_or_is_none(page, words, tmp_path):
-    files.write(evidence("mnist-pixel-srt", pgd=12.3), tmp_path / "evidence")
+    files.write(evidence("mnist-pixel-srt", images=10_000), tmp_path / "evidence")
     (tmp_path / "repository" / "docs").mkdir(parents=True)
     (tmp_path / "repository" / "docs" / "fidelity.md").touch()
     (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)

@@ -29,6 +29,7 @@ from unperturbed.experiments.account import experiment_text
 from unperturbed.experiments.catalog import chosen, experiments
 from unperturbed.experiments.definition import Trial
 from unperturbed.experiments.genuine import SHA256
+from unperturbed.experiments.measured import Measured
 from unperturbed.experiments.planning import attacked_at_once, groups, planned
 from unperturbed.experiments.reproduction import Reproduction, Stopping
 from unperturbed.experiments.results import present
@@ -159,7 +160,7 @@ def test_sigterm_ends_it_with_a_sentence_and_its_exit_code(tmp_path):
 
 
 def test_lambda_grows_where_a_run_past_the_paper_labels_for_itself_and_stands_where_a_teacher_does():
-    past = [trial.recipe for trial in experiments()["better"].trials if trial.variant]
+    past = [trial.recipe for trial in experiments()["better"].trials if trial.variant not in ("", "-authors")]
     assert {recipe.labeler for recipe in past} == {"current", "average", "teacher"}
     assert all((recipe.ramp.over == 0) == (recipe.labeler == "teacher") for recipe in past)
     for recipe in past:
@@ -481,7 +482,7 @@ def test_a_finished_run_by_another_recipe_of_the_same_name_is_refused(tmp_path, 
 def test_the_page_is_written_by_the_command_and_refuses_results_of_another_version(tmp_path, capsys):
     target = tmp_path / "page.md"
     words = ("--write", target, "--results", tmp_path)
-    files.write(evidence("mnist-pixel-srt", pgd=12.3), tmp_path)
+    files.write(evidence("mnist-pixel-srt", images=10_000), tmp_path)
     assert ": 1 run\n" in reproduce(*words, capsys=capsys)
     assert target.read_text().startswith("# Results")
     command = f"unperturbed reproduce {' '.join(map(str, words))}"
@@ -719,6 +720,17 @@ def test_a_command_that_is_refused_a_run_notes_nothing_of_it(tmp_path):
     assert files.read_notes(tmp_path / run.name) == before
 
 
+def test_a_run_that_another_process_finishes_meanwhile_keeps_no_other_from_being_trained(tmp_path):
+    runs = planned(chosen(["table-6"]), "smoke", "own", (0,), "*-lambda-0.2-*")
+    made = reproduction(tmp_path)
+    made.carry_out(runs[:1])
+    weights = (tmp_path / runs[0].name / "model.safetensors").read_bytes()
+    made.train_or_note(runs)
+    made.train_or_note(runs[:1])
+    assert (tmp_path / runs[1].name / "model.safetensors").is_file()
+    assert (tmp_path / runs[0].name / "model.safetensors").read_bytes() == weights
+
+
 def test_an_evaluation_stops_between_two_attacks_too(tmp_path):
     runs = planned(chosen(["table-6"]), "smoke", "own", (0,), "*-srt-lambda-0.2-*")
     reproduction(tmp_path).train(runs)
@@ -780,6 +792,27 @@ def test_the_seconds_of_a_run_count_those_of_its_teacher(tmp_path):
         assert found.seconds == pytest.approx(files.seconds_of(RunDirectory(tmp_path / run.name)) + taught)
         assert found.teacher_seconds == taught
     assert {run.recipe.labeler for run in runs} == {"teacher", "current"}
+
+
+def test_a_run_whose_teacher_shared_its_device_or_had_another_is_not_timed(tmp_path):
+    named_so = "*-plusplus-selected-taught-seed-0,*-shortest-taught-30-*,*-shortest-well-taught-30-*"
+    beside, own, same = planned(chosen(["better"]), "smoke", "own", (0,), named_so)
+
+    def found(run):
+        made = files.of_run(tmp_path / run.name, run.trial.name, 0, "smoke", "own")
+        assert made.teacher_seconds > 0 and made.together == 1
+        return made.teacher_together, made.device, Measured([made]).minutes(run.trial.name)
+
+    reproduction(tmp_path, beside=3).carry_out([beside])
+    reproduction(tmp_path).carry_out([own, same])
+    together, device, minutes = found(own)
+    assert together == 1 and minutes[1] == device
+    assert found(same) == (4, device, None), "its teacher is that of the run beside others"
+    shutil.rmtree(tmp_path / own.name)
+    for teacher in (tmp_path / "teachers").iterdir():
+        files.note(teacher, trained_on="a device elsewhere")
+    reproduction(tmp_path).carry_out([own])
+    assert found(own) == (1, f"a device elsewhere, {device}", None)
 
 
 def test_a_finished_run_keeps_both_weights_and_no_checkpoint(tmp_path):

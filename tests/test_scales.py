@@ -22,6 +22,7 @@ from unperturbed.experiments.planning import (
     shared,
     training_seconds,
 )
+from unperturbed.experiments.results import page
 from unperturbed.experiments.scales import SHORT, scaled, smoke
 from unperturbed.experiments.table_7 import check, counted, longer, table
 from unperturbed.models import ResNet18, WideResNet
@@ -51,6 +52,33 @@ def test_short_runs_of_a_scenario_see_as_many_images_whatever_the_defense():
             assert abs(recipe.steps * recipe.batch - images) <= batch
         self_labeled = type(recipe.objective).__name__ in ("SRT", "UAT") and recipe.labeler != "teacher"
         assert (recipe.ramp.over > 0) == self_labeled
+
+
+@pytest.mark.parametrize(
+    ("data", "times", "word"), [("cifar10", 5, "five times"), ("mnist", 6, "six times on MNIST")]
+)
+def test_the_page_says_how_often_each_scale_shows_a_label(data, times, word):
+    def shown(method, scale):
+        recipe = scaled(named(f"{data}-{method}"), scale)
+        return recipe.steps * recipe.batch / (times if recipe.data.unlabeled is None else 1)
+
+    ratio = {
+        (scale, scenario): shown(f"{scenario}-{rival}", scale) / shown(f"{scenario}-srt", scale)
+        for scale in ("short", "paper")
+        for scenario, rival in (("spatial", "worst-of-k"), ("pixel", "at"))
+    }
+    text = " ".join(page([]).split())
+    assert word in text
+    assert "so does the paper's spatial schedule, but not its pixel-wise one" in text
+    alike = [ratio["short", "spatial"], ratio["short", "pixel"], ratio["paper", "spatial"]]
+    assert alike == pytest.approx([times] * 3)
+    assert ratio["paper", "pixel"] == pytest.approx(1)
+    whole, short = (scaled(named(f"{data}-spatial-srt"), scale) for scale in ("paper", "short"))
+    assert "short spatial run takes a quarter of the paper's steps" in text
+    assert (short.steps * 4, short.batch) == (whole.steps, whole.batch)
+    rt = scaled(named(f"{data}-spatial-rt-lambda-0.2"), "short")
+    assert "RT and SRT have their whole lambda in the last fifth alone" in text
+    assert short.ramp.over == rt.ramp.over == pytest.approx(1 - 1 / 5)
 
 
 def test_short_fast_srt_keeps_its_share_and_its_place_among_the_peaks():

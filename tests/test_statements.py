@@ -206,6 +206,17 @@ def test_the_reading_that_is_nearer_to_print_is_named():
     )
 
 
+@pytest.mark.parametrize(("name", "data"), [("table-1", "cifar10"), ("table-5", "mnist")])
+def test_both_readings_of_eq_9_are_judged_by_runs_that_differ_in_nothing_else(name, data):
+    (statement,) = [each for each in experiments()[name].statements if "nearer to the paper" in each.words]
+    terms, images, authors = (
+        evidence(f"{data}-spatial-srt{variant}", accuracy, randadv=accuracy, gridadv=accuracy)
+        for variant, accuracy in (("-terms", 20), ("", 60), ("-authors", 80))
+    )
+    assert verdict(statement, terms, images) == "fail"
+    assert verdict(statement, terms, authors) == "undecided"
+
+
 def test_seeds_that_disagree_leave_a_statement_open():
     statement = above("a above b", [Comparison(Cell("a"), Cell("b"))])
     agreeing = [evidence("a", 60 + seed, seed=seed) for seed in range(3)]
@@ -220,6 +231,11 @@ def test_only_seeds_that_both_have_are_compared():
     assert found.difference(Cell("a"), Cell("b")).points == pytest.approx(10)
     assert found.figure(Cell("a")).mean == pytest.approx(75)
     assert Measured((evidence("a", seed=0), evidence("b", seed=1))).difference(Cell("a"), Cell("b")) is None
+    statement = above("a above b", [Comparison(Cell("a"), Cell("b"), 3.0)])
+    words = "a, clean 75.00 ± 15.00, b, clean 50.00: +10.00 ± 0.95 over 1 of 2 seeds (at least +3)"
+    assert words in statement.check(found).figures, "else the numbers and their difference would not fit"
+    both = Measured((*found.evidence, evidence("b", 50, seed=1)))
+    assert "seeds" not in statement.check(both).figures
 
 
 def test_models_on_other_images_are_not_compared():
@@ -327,9 +343,11 @@ def test_the_statements_of_the_paper_are_all_there():
         "SRT+ is above AT+, AT (average) and AT (max)",
         "AT+ is above AT (average) and AT (max)",
         "spatial defenses have limited benefit against PGD",
+        "defend well against single attacks too",
         "more than 5 points above RT in most cases",
         "RST is above UAT",
         "UAT is above RST",
+        "SRT is above UAT",
         "ten times faster than SRT",
         "fast SRT is above TRADES and AT",
         "fast SRT is under SRT under every attack",
@@ -448,15 +466,36 @@ class Losing(Extreme):
         ("table-4", "the best in most pixel-wise columns on CIFAR-10", "cifar10-pixel-rst"),
         ("table-4", "in clean accuracy on CIFAR-10", "cifar10-pixel-rst"),
         ("table-4", "in clean accuracy on MNIST", "mnist-pixel-uat"),
+        ("table-4", "above supervised AT and TRADES under every pixel-wise attack but DDN on MNIST", "cw"),
+        ("table-4", "above supervised AT and TRADES under every pixel-wise attack but Pointwise on CIFAR-10", "ddn"),
+        ("table-4", "RST is above UAT under every pixel-wise attack", "pointwise"),
+        ("table-4", "UAT is above RST under every pixel-wise attack but JSMA", "cw"),
+        ("table-4", "script SRT is above UAT under every pixel-wise attack but DDN", "cw"),
+        ("table-4", "script SRT is above UAT under every pixel-wise attack but DDN", "mnist-pixel-uat-authors"),
         ("table-8", "fast SRT is above KLR", "clean"),
         ("table-9", "fast SRT is above TRADES", "cifar10-pixel-at"),
         ("table-9", "fast SRT is under SRT", "jsma"),
         ("figure-compound", "AT+ is above AT (average)", "gridadv+"),
+        ("figure-compound", "defend well against single attacks too", "pgd"),
+        ("figure-compound", "defend well against single attacks too", "mnist-pixel-at"),
     ],
 )
 def test_a_statement_fails_in_each_column_and_with_each_trial_that_it_speaks_of(name, words, where):
     statements = [statement for statement in experiments()[name].statements if words in statement.words]
     assert any(statement.check(Losing(where)).verdict == "fail" for statement in statements)
+
+
+def test_srt_past_the_paper_is_held_against_srt_by_its_own_rate_scenario_by_scenario():
+    statements = [each for each in experiments()["better"].statements if "SRT++ is above SRT" in each.words]
+    trials = {trial.name: trial for trial in experiments()["better"].trials}
+    pairs = {"cifar10-pixel": "srt", "cifar10-spatial": "srt", "mnist-pixel": "srt-authors"}
+    for statement, (scenario, srt) in zip(statements, pairs.items(), strict=True):
+        ours, theirs = (trials[f"{scenario}-{method}"] for method in ("srt-plusplus-selected", srt))
+        assert (ours.recipe.optimizer, ours.recipe.steps) == (theirs.recipe.optimizer, theirs.recipe.steps)
+        plus = evidence(ours.name, **dict.fromkeys(ours.attacks, 60))
+        plain = evidence(theirs.name, **dict.fromkeys(theirs.attacks, 40))
+        assert verdict(statement, plus, plain) == "pass", "whatever the scale of other scenarios"
+        assert verdict(statement, plus, evidence(f"{scenario}-standard")) == "undecided"
 
 
 @pytest.mark.parametrize("short_of", ["clean", "pgd"])

@@ -152,8 +152,8 @@ def spent(experiment: Experiment, edition: Edition) -> str:
 
 
 def seconds_trained(runs: Sequence[Evidence]) -> float:
-    """How long a device was busy with training these runs; a teacher that several share, alone before them, once."""
-    teachers = {(of_teacher(each.recipe), each.teacher_seconds) for each in runs}
+    """How long a device was busy with training these runs; a teacher that several share, before them, once."""
+    teachers = {(of_teacher(each.recipe), each.teacher_seconds / each.teacher_together) for each in runs}
     own = sum((each.seconds - each.teacher_seconds) / each.together for each in runs)
     return own + sum(seconds for _, seconds in teachers)
 

@@ -76,18 +76,14 @@ def experiment() -> Experiment:
                 )
                 for trial in spatial[1:]
             ),
-            reaches("SRT++ reaches 95 % under AutoAttack on MNIST", [(Cell(digits[1].name, "autoattack"), 95.0)]),
-            above(
-                "SRT++ is above SRT under every attack",
-                [
-                    comparison
-                    for (srt, plus, *_), columns in (
-                        (pixel, PIXEL_ATTACKS),
-                        (spatial, SPATIAL_ATTACKS),
-                        (digits, PIXEL_ATTACKS),
-                    )
-                    for comparison in over(plus.name, srt.name, columns)
-                ],
+            reaches("SRT++ reaches 95 % under AutoAttack on MNIST", [(Cell(digits[2].name, "autoattack"), 95.0)]),
+            *(
+                above(f"SRT++ is above SRT under every attack on {where}", over(plus.name, srt.name, columns))
+                for where, (srt, plus, *_), columns in (
+                    ("CIFAR-10, pixel-wise", pixel, PIXEL_ATTACKS),
+                    ("CIFAR-10, spatial", spatial, SPATIAL_ATTACKS),
+                    ("MNIST, pixel-wise, both at the rate of the authors' script", digits[1:], PIXEL_ATTACKS),
+                )
             ),
             *(
                 reaches(
@@ -147,8 +143,12 @@ def spatial_trials() -> tuple[Trial, ...]:
 
 
 def digit_trials() -> tuple[Trial, ...]:
-    """SRT and SRT++ on MNIST, with a larger lambda, and trained for a larger radius."""
+    """SRT and SRT++ on MNIST, with a larger lambda, and trained for a larger radius.
+
+    The rate of SRT++ is that of the authors' script, by which SRT alone gains too: both stand beside it.
+    """
     srt, plus = beside_srt("mnist-pixel", PIXEL_ATTACKS)
+    by_script = replace(srt, recipe=mnist.by_the_script(srt.recipe), variant="-authors", label="SRT (authors' rate)")
     wide = replace(mnist.ASCENT, around=Linf(eps=MNIST_RADIUS))
     heavier = replace(
         plus,
@@ -162,7 +162,7 @@ def digit_trials() -> tuple[Trial, ...]:
         variant=f"{plus.variant}-wider",
         label=f"SRT++ trained within {MNIST_RADIUS:g}",
     )
-    return srt, plus, heavier, wider
+    return srt, by_script, plus, heavier, wider
 
 
 def beside_srt(scenario: str, attacks: tuple[str, ...]) -> tuple[Trial, Trial]:

@@ -106,10 +106,11 @@ class Figure(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How far one cell lies above another, and the standard error of that."""
+    """How far one cell lies above another, the standard error of that, and the seeds that it is over."""
 
     points: float
     error: float
+    seeds: int = 1
 
 
 class Found(Protocol):

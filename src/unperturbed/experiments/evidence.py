@@ -26,8 +26,8 @@ FORMAT = 1
 LOG_LINES = 100
 """lines of a log that are kept"""
 NOTES = "reproduced.json"
-"""what a reproduction notes in the directory of a run: its device, runs that shared it, seconds of its teacher,
-its best step and its surfaces"""
+"""what a reproduction notes in the directory of a run: its device, runs that shared it, seconds of its teacher and
+runs that shared the device with that, its best step and its surfaces"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,6 +54,8 @@ class Evidence:
     """of training, with that of its teacher where it has one"""
     teacher_seconds: float = 0.0
     """of these, those of its teacher; 0 where there is none, or where a file does not tell them apart"""
+    teacher_together: int = 1
+    """runs that shared the device while its teacher was trained"""
     together: int
     """runs that shared the device while it trained"""
     trained_on: str = ""
@@ -115,6 +117,7 @@ class Evidence:
                 "network": self.network,
                 "seconds": round(self.seconds, 3),
                 "teacher_seconds": round(self.teacher_seconds, 3),
+                "teacher_together": self.teacher_together,
                 "together": self.together,
                 "trained_on": self.device,
                 "recipe": recipe_files.plain(self.recipe),
@@ -166,6 +169,7 @@ def loads(text: str, source: str = "the evidence") -> Evidence:
             network=tree["network"],
             seconds=float(tree["seconds"]),
             teacher_seconds=float(tree.get("teacher_seconds", 0.0)),
+            teacher_together=max(1, int(tree.get("teacher_together", 1))),
             together=tree["together"],
             trained_on=reports.typed(tree, "trained_on", str),
             recipe=recipe_files.loads(json.dumps(tree["recipe"])),
@@ -185,8 +189,16 @@ def loads(text: str, source: str = "the evidence") -> Evidence:
 
 
 def read_all(folder: Path) -> list[Evidence]:
-    """All evidence below a folder, in the order of its file names; none where there is no folder."""
-    return [loads(path.read_text(encoding="utf-8"), str(path)) for path in sorted(folder.glob("*/*.json"))]
+    """All evidence below a folder, in the order of its file names; none where there is no folder.
+
+    A file by another name than its run has is refused: a copy would count as one run more.
+    """
+    found = {path: loads(path.read_text(encoding="utf-8"), str(path)) for path in sorted(folder.glob("*/*.json"))}
+    for path, each in found.items():
+        if path.parts[-2:] != (each.scale, each.file_name):
+            own = printable(f"{each.scale}/{each.file_name}")
+            raise ValueError(f"{printable(path)} holds what belongs in {own}: move it there, or a copy elsewhere")
+    return list(found.values())
 
 
 def write(evidence: Evidence, folder: Path) -> Path:
@@ -220,6 +232,7 @@ def of_run(directory: Path, name: str, seed: int, scale: Scale, network: Network
         surfaces=notes.get("surfaces", {}),
         seconds=seconds_of(run) + teacher_seconds,
         teacher_seconds=teacher_seconds,
+        teacher_together=notes.get("teacher_together", 1),
         together=notes.get("together", 1),
         trained_on=str(notes.get("trained_on", "")),
         log=thinned(log),
@@ -237,17 +250,6 @@ def seconds_of(run: RunDirectory) -> float:
     return sum(record["seconds"] for record in run.read_log())
 
 
-def seconds_of_teacher(teachers: Path, recipe: Recipe) -> float:
-    """How long the teacher of a recipe was trained, by the log that lies in its folder among these."""
-    if recipe.labeler != "teacher" or not teachers.is_dir():
-        return 0.0
-    wanted = recipe_files.of_teacher(recipe)
-    runs = [RunDirectory(path) for path in sorted(teachers.iterdir()) if (path / "recipe.json").is_file()]
-    recipes = [run.read_recipe() for run in runs]
-    taught = [replace(by, data=replace(by.data, sha256=None)) == wanted for by in recipes]
-    return max((seconds_of(run) for run, same in zip(runs, taught, strict=True) if same), default=0.0)
-
-
 def read_notes(directory: Path) -> dict[str, Any]:
     """What a reproduction noted of a run."""
     try:
@@ -260,18 +262,6 @@ def read_notes(directory: Path) -> dict[str, Any]:
 def note(directory: Path, **changes: object) -> None:
     """Add to what is noted of a run."""
     write_whole(directory / NOTES, json.dumps(read_notes(directory) | changes).encode())
-
-
-def note_circumstances(directory: Path, device: str, together: int, teacher_seconds: float) -> None:
-    """Note what a run's own files do not tell: its device, how many runs shared it, and how long its teacher took."""
-    before = read_notes(directory)
-    devices = {device, *str(before.get("trained_on", device)).split(", ")}
-    note(
-        directory,
-        trained_on=", ".join(sorted(devices)),
-        together=max(together, int(before.get("together", 1))),
-        teacher_seconds=max(teacher_seconds, float(before.get("teacher_seconds", 0.0))),
-    )
 
 
 def thinned(log: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:

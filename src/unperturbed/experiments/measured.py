@@ -67,11 +67,12 @@ class Measured:
         over_images = by_image.std(correction=1).item() / sqrt(len(by_image)) if len(by_image) > 1 else 0.0
         means = [pair.mean().item() for pair in pairs]
         over_seeds = standard_error(means) or 0.0
-        return Difference(sum(means) / len(means), max(over_images, over_seeds))
+        return Difference(sum(means) / len(means), max(over_images, over_seeds), len(means))
 
     def minutes(self, trial: str, /) -> tuple[float, str] | None:
-        """The mean over seeds, of runs that had a device for themselves, and that device."""
-        alone = [each for each in self.evidence if each.name == trial and each.together == 1]
+        """The mean over seeds, of runs that had a device for themselves, as their teachers had, and that device."""
+        mine = [each for each in self.evidence if each.name == trial]
+        alone = [each for each in mine if each.together == each.teacher_together == 1]
         devices = {device for each in alone for device in each.device.split(", ")}
         if len(devices) != 1:
             return None

@@ -1,24 +1,82 @@
 """What is noted of a run while it is trained."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from ..progress import Titled
-from .evidence import note_circumstances
+from ..recipe import Recipe, of_teacher
+from ..runs import RunDirectory
+from .evidence import note, read_notes, seconds_of
 
 
-class Noting:
-    """A watcher that notes the circumstances of a run with its first step, since nothing is noted after a kill."""
+class FirstStep:
+    """A watcher that does something with the first step, since nothing is done after a kill."""
 
-    def __init__(self, watcher: Titled, directory: Path, device: str, together: int) -> None:
-        self.watcher, self.directory, self.device, self.together = watcher, directory, device, together
-        self.logged, self.warned, self.of_teacher = watcher.logged, watcher.warned, watcher.of_teacher
-        self.noted = False
+    def __init__(self, watcher: Titled, act: Callable[[], None]) -> None:
+        self.watcher, self.act, self.acted = watcher, act, False
+        self.logged, self.warned = watcher.logged, watcher.warned
 
     def stepped(self, step: int, steps: int, /) -> None:
-        if not self.noted:
-            self.note()
+        if not self.acted:
+            self.act()
+            self.acted = True
         self.watcher.stepped(step, steps)
 
-    def note(self, teacher_seconds: float = 0.0) -> None:
-        note_circumstances(self.directory, self.device, self.together, teacher_seconds)
-        self.noted = True
+
+class Noting(FirstStep):
+    """A watcher that notes the circumstances of a run and, where that is trained now, of its teacher."""
+
+    def __init__(
+        self,
+        watcher: Titled,
+        directory: Path,
+        recipe: Recipe,
+        teachers: Path,
+        device: str,
+        runs: int,
+        beside: int,
+    ) -> None:
+        super().__init__(watcher, self.note)
+        self.directory, self.recipe, self.teachers = directory, recipe, teachers
+        self.device, self.together, self.teacher_together = device, runs + beside, 1 + beside
+
+    def of_teacher(self) -> FirstStep:
+        return FirstStep(self.watcher.of_teacher(), self.note_teacher)
+
+    def note(self) -> None:
+        taught = teachers_of(self.recipe, self.teachers)
+        of_them = [read_notes(path) for path in taught]
+        devices = {device for notes in of_them for device in str(notes.get("trained_on", self.device)).split(", ")}
+        note_circumstances(self.directory, {self.device, *devices}, self.together)
+        note(
+            self.directory,
+            teacher_seconds=max((seconds_of(RunDirectory(path)) for path in taught), default=0.0),
+            teacher_together=max((int(notes.get("together", 1)) for notes in of_them), default=1),
+        )
+
+    def note_teacher(self) -> None:
+        """Note that of the teacher, which is trained before the runs of this command that share a device."""
+        for path in teachers_of(self.recipe, self.teachers):
+            note_circumstances(path, {self.device}, self.teacher_together)
+
+
+def teachers_of(recipe: Recipe, teachers: Path) -> list[Path]:
+    """The folders among the teachers that hold the one of a recipe, on whatever images."""
+    if recipe.labeler != "teacher" or not teachers.is_dir():
+        return []
+    folders = [path for path in sorted(teachers.iterdir()) if (path / "recipe.json").is_file()]
+    found = {path: RunDirectory(path).read_recipe() for path in folders}
+    wanted = of_teacher(recipe)
+    return [path for path, by in found.items() if replace(by, data=replace(by.data, sha256=None)) == wanted]
+
+
+def note_circumstances(directory: Path, devices: set[str], together: int) -> None:
+    """Note what a run's own files do not tell: its devices, and how many runs shared them."""
+    before = read_notes(directory)
+    known = {device for device in str(before.get("trained_on", "")).split(", ") if device}
+    note(
+        directory,
+        trained_on=", ".join(sorted(known | devices)),
+        together=max(together, int(before.get("together", 1))),
+    )

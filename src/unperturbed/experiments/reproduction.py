@@ -23,7 +23,7 @@ from ..runtime import pick_device, provenance
 from ..signals import StoppedError
 from ..training import fresh_model, train_together
 from ..unfinished import FILE, Unfinished
-from .evidence import OTHER_REPORT, SLOW_REPORT, note, read_notes, seconds_of_teacher
+from .evidence import OTHER_REPORT, SLOW_REPORT, note, read_notes
 from .noting import Noting
 from .planning import (
     ATTACK_START_UP,
@@ -117,35 +117,37 @@ class Reproduction:
             raise StoppedError(f"stopped {where}; the same command goes on from there")
 
     def train_or_note(self, runs: Sequence[PlannedRun]) -> None:
-        """Train these runs; one that diverges is noted, so that it does not keep the others from being trained."""
+        """Train these runs; one that diverges is noted, and none that has ended keeps others from being trained."""
+        left: Sequence[PlannedRun] = ()
         try:
             self.train(runs)
         except DivergedError as error:
             if len(runs) == 1:
                 note(self.out / runs[0].name, failed=str(error))
-            else:
-                for run in runs:
-                    self.train_or_note([run])
+            left = runs if len(runs) > 1 else ()
+        except ValueError:  # Another process may have finished some since they were found missing.
+            if len(left := [run for run in runs if state_of(run, self.out) != "trained"]) == len(runs):
+                raise
+        for run in left:
+            self.train_or_note([run])
 
     def train(self, runs: Sequence[PlannedRun]) -> None:
         """Train these runs side by side."""
         directories = {self.out / run.name: run.recipe for run in runs}
-        device, together = str(provenance(pick_device(self.device))["device"]), len(runs) + self.beside
-        watchers = {path: Noting(Titled(self.watcher, path.name), path, device, together) for path in directories}
-        try:
-            train_together(
-                directories,
-                folder=self.folder,
-                device=self.device,
-                watchers=watchers,
-                checkpoint_seconds=120.0,
-                stop=self.stop,
-                teachers=self.out / TEACHERS,
-            )
-        finally:
-            for path, recipe in directories.items():
-                if watchers[path].noted:
-                    watchers[path].note(seconds_of_teacher(self.out / TEACHERS, recipe))
+        device, teachers = str(provenance(pick_device(self.device))["device"]), self.out / TEACHERS
+        watchers = {
+            path: Noting(Titled(self.watcher, path.name), path, recipe, teachers, device, len(runs), self.beside)
+            for path, recipe in directories.items()
+        }
+        train_together(
+            directories,
+            folder=self.folder,
+            device=self.device,
+            watchers=watchers,
+            checkpoint_seconds=120.0,
+            stop=self.stop,
+            teachers=teachers,
+        )
 
     def wanted(self, run: PlannedRun) -> dict[str, Any]:
         """The attacks on a run, but for those that are left for later or made on fewer images."""
@@ -177,9 +179,7 @@ class Reproduction:
                 for fraction in run.trial.fractions
             ):
                 return False
-        if run.trial.surfaces and not read_notes(path).get("surfaces"):
-            return False
-        if RunDirectory(path).has_checkpoint:
+        if RunDirectory(path).has_checkpoint or (run.trial.surfaces and not read_notes(path).get("surfaces")):
             return False
         other = path / OTHER_REPORT
         return not has_other_weights(path) or (other.is_file() and holds(reports.read(other), self.quick(run)))

@@ -3,9 +3,13 @@
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ..files import write_whole
+from ..printing import printable
+from ..recipe import Recipe, plain
+from ..runs import flat
 from .account import experiment_text, headline
 from .asked import as_asked
 from .catalog import experiments
@@ -30,7 +34,9 @@ base64.
 Accuracies are in percent: the paper's / ours; `–` where there is no number, in the paper or yet. ± is the standard
 error over seeds where several were run. A statement that compares our numbers is decided where differences are more
 than two standard errors, of the same test images and of seeds, away from what it claims; else it is not decided, or
-not yet measured. Where one holds ours against the paper's, a goal or a time, the mean over seeds decides alone.
+not yet measured. Where a single seed was run, which the line below a table's statements tells, the error is that of
+the images alone: how differently another seed would train is not in it, and the verdict is one on these runs. Where
+one holds ours against the paper's, a goal or a time, the mean over seeds decides alone.
 Weights are the last ones of a run, as in the paper, unless a row says otherwise; where weights are selected, that is
 done on held-out labeled images, never on test images, and both the best and the last are shown.
 
@@ -40,8 +46,9 @@ done on held-out labeled images, never on test images, and both the best and the
 | short | a triangular rate, as many images for every defense of a scenario; lambda of self-labeled terms ramped |
 
 A short run shows a defense on labels alone each of them five times as often as SRT, whose batches are mostly
-unlabeled (six times on MNIST), and SRT has its whole lambda in the last fifth alone: a short row of SRT beside one of
-theirs says less than at the paper's schedule.
+unlabeled (six times on MNIST): so does the paper's spatial schedule, but not its pixel-wise one. A short spatial run
+takes a quarter of the paper's steps, and RT and SRT have their whole lambda in the last fifth alone: a short row of
+SRT beside one of another defense than RT says less than at the paper's schedule.
 
 Everywhere: 10,000 labels, class-balanced and seeded, the rest unlabeled; PGD and C&W keep their best iterate, attacks
 search in bfloat16 on a GPU, and what they find is judged in float32. Where we differ from the paper and its authors'
@@ -75,11 +82,41 @@ def write_page(folder: Path, path: Path) -> int:
         raise ValueError(
             f"{folder} holds {found}: name the folder of the evidence by --results, or put some there with --collect"
         )
+    require_present(real, folder)
     text = page(real)
     if folder.resolve() != FOLDER.resolve():
         text = text.replace(ORIGIN, f"`{folder}` by `unperturbed reproduce --write {path} --results {folder}`.", 1)
     write_whole(path, text.replace(FIDELITY, link_from(path), 1).encode())
     return len(real)
+
+
+def require_present(evidence: Sequence[Evidence], folder: Path) -> None:
+    """Refuse evidence by other recipes or attacks than experiments have now: it would be shown as if by these."""
+    every, seeds = list(experiments().values()), sorted({each.seed for each in evidence})
+    scales: set[Scale] = {each.scale for each in evidence}
+    runs = {
+        (scale, f"{run.name}.json"): run
+        for scale in scales
+        for network in NETWORKS
+        for run in planned(every, scale, network, seeds)
+    }
+    again = "make it again and collect it, or move it elsewhere"
+    for each in evidence:
+        file, run = printable(folder / each.scale / each.file_name), runs.get((each.scale, each.file_name))
+        if run is None:
+            raise ValueError(f"{file} is evidence of a run that no experiment has: move it elsewhere")
+        if each.recipe != run.recipe:
+            raise ValueError(f"{file} is evidence by another recipe ({unlike(each.recipe, run.recipe)}): {again}")
+        asked = as_asked(each, run.trial)
+        if asked is None or asked.dumps() != each.dumps():
+            raise ValueError(f"{file} holds attacks by other settings or on other images than are asked for: {again}")
+
+
+def unlike(there: Recipe, now: Recipe) -> str:
+    """The first field in which two recipes differ, whatever the checksum of their images, in words."""
+    old, new = (flat(plain(replace(each, data=replace(each.data, sha256=None)))) for each in (there, now))
+    key = next(key for key in [*new, *old] if old.get(key) != new.get(key))
+    return f"{key} is {old.get(key)} there and {new.get(key)} now"
 
 
 def link_from(path: Path) -> str:

@@ -198,12 +198,14 @@ def decided(difference: Difference, by: float) -> Verdict:
 
 
 def quoted(found: Found, comparison: Comparison, difference: Difference) -> str:
-    """A comparison in numbers."""
+    """A comparison in numbers, which are over all seeds; the difference is over those that both cells have."""
     higher, lower = found.figure(comparison.higher), found.figure(comparison.lower)
+    most = max(figure.seeds for figure in (higher, lower) if figure is not None)
+    shared = f" over {difference.seeds} of {most} seeds" if difference.seeds < most else ""
     claimed = f" (at least {comparison.by:+g})" if comparison.by else ""
     return (
         f"{comparison.higher.in_words} {higher}, {comparison.lower.in_words} {lower}: "
-        f"{difference.points:+.2f} ± {difference.error:.2f}{claimed}"
+        f"{difference.points:+.2f} ± {difference.error:.2f}{shared}{claimed}"
     )
 
 

@@ -87,7 +87,7 @@ SPATIAL = replace(
     mean="images",
 )
 """lambda is that of the authors' code, where one mean over all images makes it act as five times as much; with a mean
-for each term, as Eq. (9) is printed, SRT stays far from the paper's numbers (docs/results.md, table-1)"""
+for each term, as Eq. (9) is printed, SRT stays farther from the paper's numbers (docs/results.md, table-1)"""
 COMPOUND = compound(PIXEL, "cifar10-compound", ASCENT, TURN, model=ResNet())
 
 

@@ -34,8 +34,7 @@ MEASURED: Mapping[type, tuple[float, str]] = {
 """images a second of a step by that recipe on one H200, by network (results/training-speed.json)"""
 BASIS = (
     "expected on one H200: steps x batch x passes counted on a small network, over passes a second from "
-    "results/training-speed.json; attacks as if no image fell, and a teacher with every run that it serves, so at most "
-    "that"
+    "results/training-speed.json; attacks as if no image fell, a teacher with every run it serves, so at most that"
 )
 START_UP = 30.0
 """seconds until the first step: reading, compiling, recording"""

@@ -17,14 +17,21 @@ from unperturbed.attacks import (
     CarliniWagnerL2,
     MinimumNorm,
     Pointwise,
+    cw_linf,
+    fgsm,
+    grid,
     jsma,
     mi_fgsm,
     pgd,
+    random,
 )
+from unperturbed.attacks.autoattack import NAMES
 from unperturbed.attacks.pointwise import peppered, taken_back
 from unperturbed.evaluation import evaluate
 from unperturbed.neighborhoods import L2
 from unperturbed.objectives import frozen
+from unperturbed.report import loads
+from unperturbed.risks import NO_CLASS, decided
 
 CW = CarliniWagnerL2(searches=4, steps=40, step_size=0.05, first_c=1.0)
 POINTWISE = Pointwise(pixels=20, noises=40, restarts=2)
@@ -199,8 +206,46 @@ class Torn(nn.Module):
 def test_an_image_without_an_answer_on_its_way_stops_cw_for_no_other(f, x, y):
     attack = CarliniWagnerL2(searches=3, steps=100, step_size=0.01, first_c=1.0)
     found, others = attack(Torn(f, x[:1]), x, y, seeded()), attack(f, x[1:], y[1:], seeded())
-    assert torch.equal(found[0], x[0])
+    assert (decided(Torn(f, x[:1])(found)) == NO_CLASS).tolist() == [True, *[False] * 7]
     assert torch.allclose(found[1:], others, atol=1e-3)
+
+
+class Unsure(nn.Module):
+    """A network that has an answer to these images alone, and NaN for all others."""
+
+    def __init__(self, rest, images) -> None:
+        super().__init__()
+        self.rest, self.images = rest, images
+
+    def forward(self, x):
+        known = (x.flatten(1).unsqueeze(1) == self.images.flatten(1)).all(2).any(1, keepdim=True)
+        return self.rest(x).masked_fill(~known, torch.nan)
+
+
+FINDERS = {
+    **ATTACKS,
+    **{part: AutoAttack(parts=(part,)) for part in NAMES},
+    "FGSM": fgsm(),
+    "PGD": pgd(steps=3, restarts=2),
+    "C&W in Linf": cw_linf(steps=3),
+    "MI-FGSM": mi_fgsm(steps=3),
+    "RandAdv": random(draws=2),
+    "GridAdv": grid(points=(3, 1, 1)),
+    "DDN": DDN(steps=3),
+    "JSMA": JSMA(),
+}
+
+
+@pytest.mark.parametrize("attack", FINDERS.values(), ids=FINDERS)
+def test_a_point_without_an_answer_fools_whatever_the_class(attack, f, x, y):
+    assert (y == 0).any(), "the class that NaN looks like"
+    report = evaluate(Unsure(f, x), x, y, {"attack": attack})
+    assert report.accuracy() == 1
+    assert report.accuracy("attack") == 0
+    assert (report["attack"].predicted == NO_CLASS).all()
+    assert report.summary()["attacks"][0]["unanswered"] == len(x)
+    assert "(8 answered with NaN)" in " ".join(report.table(width=500).split())
+    assert loads(report.dumps())["attack"].predicted.equal(report["attack"].predicted)
 
 
 def test_cw_stops_where_the_loss_has_stopped_to_fall(f, x, y):

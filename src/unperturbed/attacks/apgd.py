@@ -8,6 +8,7 @@ from torch import Generator, Tensor, nn
 
 from ..losses import ahead_of, cross_entropy, margin, slope_of
 from ..neighborhoods import L2, Linf
+from ..risks import decided
 from .rounds import State, chosen
 
 INERTIA = 0.25
@@ -119,7 +120,7 @@ class APGD:
             logits = f(here)
             loss = self.losses(logits, y, target)
             gradient = slope_of(loss, here)
-        return loss.detach(), gradient, logits.detach().argmax(1) != y
+        return loss.detach(), gradient, decided(logits.detach()) != y
 
     def losses(self, logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
         """What is maximized."""

@@ -8,6 +8,7 @@ from torch import Generator, Tensor, nn
 
 from ..neighborhoods import L2, Linf
 from ..objectives import frozen
+from ..risks import decided
 from ..solvers import require_positive
 from .apgd import APGD
 from .fab import FAB
@@ -68,7 +69,7 @@ class AutoAttack:
         found = x = x.detach()
         with frozen(f):
             logits = f(x)
-            ranked, rows = logits.argsort(1, descending=True), (logits.argmax(1) == y).nonzero().squeeze(1)
+            ranked, rows = logits.argsort(1, descending=True), (decided(logits) == y).nonzero().squeeze(1)
             for part in self.parts_for(logits.shape[1]):
                 search = self.search(part)
                 for rank in range(1, min(MOST_TARGETS, logits.shape[1] - 1) + 1) if part in TARGETED else (0,):

@@ -9,6 +9,7 @@ from torch import Generator, Tensor, nn
 from ..losses import cross_entropy, slope_of
 from ..neighborhoods import L2, norm
 from ..objectives import frozen
+from ..risks import decided
 from ..solvers import require_count, require_positive
 
 LAST_STEP = 0.01
@@ -64,7 +65,7 @@ class DDN:
         with frozen(f):
             for step in range(self.steps):
                 logits, gradient = logits_and_gradient(f, tried, y)
-                fooled = logits.argmax(1) != y
+                fooled = decided(logits) != y
                 best, best_norm = closer(x, tried, fooled, best, best_norm)
                 radius = (radius * torch.where(fooled, 1 - self.gamma, 1 + self.gamma)).minimum(farthest)
                 length = LAST_STEP + (1 - LAST_STEP) * (1 + cos(pi * step / self.steps)) / 2
@@ -72,7 +73,7 @@ class DDN:
                 on_sphere = moved * (radius / norm(moved).clamp_min(1e-12)).view(-1, 1, 1, 1)
                 tried = self.rounded((x + on_sphere).clamp(0, 1))
             with torch.no_grad():
-                fooled = f(tried).argmax(1) != y
+                fooled = decided(f(tried)) != y
         return closer(x, tried, fooled, best, best_norm)[0]
 
     def rounded(self, image: Tensor) -> Tensor:

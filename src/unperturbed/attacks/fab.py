@@ -7,6 +7,7 @@ from torch import Generator, Tensor, nn
 
 from ..losses import ahead_of, slope_of
 from ..neighborhoods import L2, Linf, norm
+from ..risks import decided
 from .rounds import State, chosen
 
 BEYOND = 1.05
@@ -47,7 +48,7 @@ class FAB:
         a, b = self.size(on).clamp_min(1e-8), self.size(from_x).clamp_min(1e-8)
         share = (a / (a + b)).clamp_max(TOWARDS).view(-1, 1, 1, 1)
         here = ((1 - share) * (here + BEYOND * on) + share * (x + BEYOND * from_x)).clamp(0, 1)
-        wrong, size = f(here).argmax(1) != y, self.size(here - x)
+        wrong, size = decided(f(here)) != y, self.size(here - x)
         closer = wrong & (size < nearest)
         found, nearest = chosen(closer, here, found), torch.where(closer, size, nearest)
         here = chosen(wrong, x + BACK * (here - x), here)

@@ -9,6 +9,7 @@ from torch import Generator, Tensor, nn
 from ..losses import slope_of
 from ..neighborhoods import L0, changed_pixels
 from ..objectives import frozen
+from ..risks import decided
 from ..solvers import require_count
 
 ROOM = 0.01
@@ -124,7 +125,7 @@ def slopes(f: nn.Module, walks: Walks, *, at_once: int) -> list[Tensor]:
             logits = f(point)
             rise = slope_of(logits.gather(1, target.unsqueeze(1)).sum(), point, again=True)
             total = slope_of(logits.sum(), point)
-        parts.append((logits.argmax(1), rise.flatten(1), (rise - total).flatten(1)))
+        parts.append((decided(logits), rise.flatten(1), (rise - total).flatten(1)))
     return [torch.cat(column) for column in zip(*parts, strict=True)]
 
 

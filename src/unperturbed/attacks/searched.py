@@ -8,6 +8,7 @@ from torch import Generator, Tensor, nn
 from ..losses import Against, PerImageLoss, cross_entropy, margin, of_each
 from ..neighborhoods import L2, Box, Composed, Linf, Neighborhood, Spatial, require_around
 from ..objectives import frozen
+from ..risks import NO_CLASS, decided
 from ..solvers import (
     FGSM,
     PGD,
@@ -68,7 +69,10 @@ class FoolingFirst:
     loss: PerImageLoss
 
     def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
-        return of_each(self.loss(logits, target), logits) + FOOLED * (logits.detach().argmax(1) != target)
+        said = decided(logits.detach())
+        # A loss of NaN is greater than no other: a point without an answer would be left for any that has one.
+        loss = of_each(self.loss(logits, target), logits).masked_fill(said == NO_CLASS, 0.0)
+        return loss + FOOLED * (said != target)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -236,6 +236,29 @@ FINDERS = {
 }
 
 
+@pytest.fixture
+def double_by_default():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("double_by_default")
+@pytest.mark.parametrize("attack", FINDERS.values(), ids=FINDERS)
+def test_points_are_of_the_type_of_the_images_whatever_torch_would_take(attack, f, x, y):
+    f.float()
+    assert attack(f, x.float(), y, seeded()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("attack", FINDERS.values(), ids=FINDERS)
+def test_an_image_of_one_gray_pixel_is_one(attack, y):
+    f, x = nn.Sequential(nn.Flatten(), nn.Linear(1, 4)), torch.rand(8, 1, 1, 1)
+    found = attack(f, x, y, seeded())
+    assert found.shape == x.shape
+    assert found.min() >= 0
+    assert found.max() <= 1
+
+
 @pytest.mark.parametrize("attack", FINDERS.values(), ids=FINDERS)
 def test_a_point_without_an_answer_fools_whatever_the_class(attack, f, x, y):
     assert (y == 0).any(), "the class that NaN looks like"

@@ -67,7 +67,7 @@ class DDN:
                 logits, gradient = logits_and_gradient(f, tried, y)
                 fooled = decided(logits) != y
                 best, best_norm = closer(x, tried, fooled, best, best_norm)
-                radius = (radius * torch.where(fooled, 1 - self.gamma, 1 + self.gamma)).minimum(farthest)
+                radius = torch.where(fooled, (1 - self.gamma) * radius, (1 + self.gamma) * radius).minimum(farthest)
                 length = LAST_STEP + (1 - LAST_STEP) * (1 + cos(pi * step / self.steps)) / 2
                 moved = tried - x + length * unit(gradient, rng)
                 on_sphere = moved * (radius / norm(moved).clamp_min(1e-12)).view(-1, 1, 1, 1)

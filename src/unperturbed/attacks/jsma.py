@@ -111,6 +111,8 @@ class JSMA:
         up, down = rise[going], fall[going]
         if self.theta < 0:
             up, down = -up, -down
+        if len(up) == 0:
+            return walks
         pair = most_salient_pair(up.masked_fill(~room, -torch.inf), down.masked_fill(~room, -torch.inf))
         moved = walks.point.flatten(1).scatter_add(1, pair, torch.full_like(pair, self.theta, dtype=up.dtype))
         return walks._replace(point=moved.clamp(0, 1).view_as(walks.point))

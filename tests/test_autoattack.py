@@ -422,6 +422,7 @@ def test_the_budget_of_autoattack_names_its_parts():
     [
         ({"eps": -1.0}, "AutoAttack.eps must be a positive number, got -1.0"),
         ({"eps": "8/255"}, "AutoAttack.eps must be a positive number, got '8/255'"),
+        ({"eps": 8}, "Linf.eps must be at most 1, the scale of pixels, got 8: write 8 of 255 as 8/255"),
         ({"norm": "L1"}, "AutoAttack.norm must be Linf or L2, got 'L1'"),
         (
             {"parts": ("pgd",)},

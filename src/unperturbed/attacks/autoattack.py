@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Generator, Tensor, nn
 
-from ..neighborhoods import L2, Linf
+from ..neighborhoods import L2, Linf, require_around
 from ..objectives import frozen
 from ..risks import decided
 from ..solvers import require_positive
@@ -50,6 +50,7 @@ class AutoAttack:
         require_positive("AutoAttack.eps", self.eps)
         if self.norm not in ("Linf", "L2"):
             raise ValueError(f"AutoAttack.norm must be Linf or L2, got {self.norm!r}")
+        require_around("AutoAttack.within", self.within)  # A ball too large for images is refused as it is made.
         if self.parts is not None and not (self.parts and {*self.parts} <= {*NAMES}):
             raise ValueError(f"AutoAttack.parts must be some of {', '.join(NAMES)}, got {self.parts}")
 

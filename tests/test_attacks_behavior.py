@@ -251,6 +251,24 @@ def test_points_are_of_the_type_of_the_images_whatever_torch_would_take(attack, 
 
 
 @pytest.mark.parametrize("attack", FINDERS.values(), ids=FINDERS)
+def test_logits_may_have_more_digits_than_images(attack, f, x, y):
+    class Precise(nn.Sequential):
+        def forward(self, x):
+            return super().forward(x).double()
+
+    assert attack(Precise(f), x, y, seeded()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("attack", FINDERS.values(), ids=FINDERS)
+def test_a_network_may_begin_in_place_where_that_leaves_images_as_they_are(attack, f, x, y):
+    class InPlace(nn.Sequential):
+        def forward(self, x):
+            return super().forward(x.clamp_(0, 1))
+
+    assert torch.equal(attack(InPlace(f), x, y, seeded()), attack(f, x, y, seeded()))
+
+
+@pytest.mark.parametrize("attack", FINDERS.values(), ids=FINDERS)
 def test_an_image_of_one_gray_pixel_is_one(attack, y):
     f, x = nn.Sequential(nn.Flatten(), nn.Linear(1, 4)), torch.rand(8, 1, 1, 1)
     found = attack(f, x, y, seeded())

@@ -11,6 +11,7 @@ from ..neighborhoods import L2, norm
 from ..objectives import frozen
 from ..risks import decided
 from ..solvers import require_count, require_positive
+from .rounds import followed
 
 LAST_STEP = 0.01
 """length of the last step, to which a cosine anneals the first one, of length 1"""
@@ -84,8 +85,7 @@ class DDN:
 def logits_and_gradient(f: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """f(x), and the gradient of its cross-entropy with respect to x."""
     with torch.enable_grad():
-        x = x.detach().requires_grad_()
-        logits = f(x)
+        x, logits = followed(f, x)
         gradient = slope_of(cross_entropy(logits, y).sum(), x)
     return logits.detach(), gradient
 

@@ -11,6 +11,7 @@ from ..neighborhoods import L0, changed_pixels
 from ..objectives import frozen
 from ..risks import decided
 from ..solvers import require_count
+from .rounds import followed
 
 ROOM = 0.01
 """how far from its bound a feature must lie to be worth moving"""
@@ -123,8 +124,7 @@ def slopes(f: nn.Module, walks: Walks, *, at_once: int) -> list[Tensor]:
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
     for point, target in zip(walks.point.split(at_once), walks.target.split(at_once), strict=True):
         with torch.enable_grad():
-            point = point.detach().requires_grad_()
-            logits = f(point)
+            point, logits = followed(f, point)
             rise = slope_of(logits.gather(1, target.unsqueeze(1)).sum(), point, again=True)
             total = slope_of(logits.sum(), point)
         parts.append((decided(logits), rise.flatten(1), (rise - total).flatten(1)))

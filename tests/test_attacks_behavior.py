@@ -27,7 +27,9 @@ from unperturbed.attacks import (
 )
 from unperturbed.attacks.autoattack import NAMES
 from unperturbed.attacks.pointwise import peppered, taken_back
+from unperturbed.attacks.searched import FoolingFirst
 from unperturbed.evaluation import evaluate
+from unperturbed.losses import cross_entropy, margin
 from unperturbed.neighborhoods import L2
 from unperturbed.objectives import frozen
 from unperturbed.report import loads
@@ -399,3 +401,22 @@ def test_jsma_walks_from_about_as_many_points_at_a_time_as_it_has_images(rng, mo
     assert 5 <= max(walks) <= 12
     alone = torch.cat([jsma.JSMA(pixels=4)(f, x[[row]], y[[row]], rng) for row in range(12)])
     assert torch.equal(found, alone)
+
+
+def shortfall(logits, target):
+    """How far the logit of the target lies below the mean of all."""
+    return logits.mean(1) - logits.gather(1, target.unsqueeze(1)).squeeze(1)
+
+
+@pytest.mark.parametrize("loss", [cross_entropy, margin, shortfall])
+@pytest.mark.parametrize("scale", [1.0, 1e3])
+def test_whatever_the_loss_a_point_that_fools_comes_before_any_that_does_not(loss, scale, rng):
+    logits = (scale * torch.randn(500, 4, generator=rng)).requires_grad_()
+    y = torch.randint(4, (500,), generator=rng)
+    plain, shown = loss(logits, y), FoolingFirst(loss)(logits, y)
+    fooled = logits.argmax(1) != y
+    assert shown[fooled].min() > shown[~fooled].max()
+    slopes, same = (torch.autograd.grad(value.sum(), logits)[0] for value in (plain, shown))
+    assert torch.equal(same, slopes)
+    if loss is not shortfall:
+        assert torch.equal(shown, plain + 32 * fooled)

@@ -17,14 +17,23 @@ from unperturbed.attacks import (
     CarliniWagnerL2,
     MinimumNorm,
     Pointwise,
+    cw_linf,
+    fgsm,
+    grid,
     jsma,
     mi_fgsm,
     pgd,
+    random,
 )
+from unperturbed.attacks.autoattack import NAMES
 from unperturbed.attacks.pointwise import peppered, taken_back
+from unperturbed.attacks.searched import FoolingFirst
 from unperturbed.evaluation import evaluate
+from unperturbed.losses import cross_entropy, margin
 from unperturbed.neighborhoods import L2
 from unperturbed.objectives import frozen
+from unperturbed.report import loads
+from unperturbed.risks import NO_CLASS, decided
 
 CW = CarliniWagnerL2(searches=4, steps=40, step_size=0.05, first_c=1.0)
 POINTWISE = Pointwise(pixels=20, noises=40, restarts=2)
@@ -199,8 +208,87 @@ class Torn(nn.Module):
 def test_an_image_without_an_answer_on_its_way_stops_cw_for_no_other(f, x, y):
     attack = CarliniWagnerL2(searches=3, steps=100, step_size=0.01, first_c=1.0)
     found, others = attack(Torn(f, x[:1]), x, y, seeded()), attack(f, x[1:], y[1:], seeded())
-    assert torch.equal(found[0], x[0])
+    assert (decided(Torn(f, x[:1])(found)) == NO_CLASS).tolist() == [True, *[False] * 7]
     assert torch.allclose(found[1:], others, atol=1e-3)
+
+
+class Unsure(nn.Module):
+    """A network that has an answer to these images alone, and NaN for all others."""
+
+    def __init__(self, rest, images) -> None:
+        super().__init__()
+        self.rest, self.images = rest, images
+
+    def forward(self, x):
+        known = (x.flatten(1).unsqueeze(1) == self.images.flatten(1)).all(2).any(1, keepdim=True)
+        return self.rest(x).masked_fill(~known, torch.nan)
+
+
+FINDERS = {
+    **ATTACKS,
+    **{part: AutoAttack(parts=(part,)) for part in NAMES},
+    "FGSM": fgsm(),
+    "PGD": pgd(steps=3, restarts=2),
+    "C&W in Linf": cw_linf(steps=3),
+    "MI-FGSM": mi_fgsm(steps=3),
+    "RandAdv": random(draws=2),
+    "GridAdv": grid(points=(3, 1, 1)),
+    "DDN": DDN(steps=3),
+    "JSMA": JSMA(),
+}
+
+
+@pytest.fixture
+def double_by_default():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("double_by_default")
+@pytest.mark.parametrize("attack", FINDERS.values(), ids=FINDERS)
+def test_points_are_of_the_type_of_the_images_whatever_torch_would_take(attack, f, x, y):
+    f.float()
+    assert attack(f, x.float(), y, seeded()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("attack", FINDERS.values(), ids=FINDERS)
+def test_logits_may_have_more_digits_than_images(attack, f, x, y):
+    class Precise(nn.Sequential):
+        def forward(self, x):
+            return super().forward(x).double()
+
+    assert attack(Precise(f), x, y, seeded()).dtype == torch.float32
+
+
+@pytest.mark.parametrize("attack", FINDERS.values(), ids=FINDERS)
+def test_a_network_may_begin_in_place_where_that_leaves_images_as_they_are(attack, f, x, y):
+    class InPlace(nn.Sequential):
+        def forward(self, x):
+            return super().forward(x.clamp_(0, 1))
+
+    assert torch.equal(attack(InPlace(f), x, y, seeded()), attack(f, x, y, seeded()))
+
+
+@pytest.mark.parametrize("attack", FINDERS.values(), ids=FINDERS)
+def test_an_image_of_one_gray_pixel_is_one(attack, y):
+    f, x = nn.Sequential(nn.Flatten(), nn.Linear(1, 4)), torch.rand(8, 1, 1, 1)
+    found = attack(f, x, y, seeded())
+    assert found.shape == x.shape
+    assert found.min() >= 0
+    assert found.max() <= 1
+
+
+@pytest.mark.parametrize("attack", FINDERS.values(), ids=FINDERS)
+def test_a_point_without_an_answer_fools_whatever_the_class(attack, f, x, y):
+    assert (y == 0).any(), "the class that NaN looks like"
+    report = evaluate(Unsure(f, x), x, y, {"attack": attack})
+    assert report.accuracy() == 1
+    assert report.accuracy("attack") == 0
+    assert (report["attack"].predicted == NO_CLASS).all()
+    assert report.summary()["attacks"][0]["unanswered"] == len(x)
+    assert "(8 answered with NaN)" in " ".join(report.table(width=500).split())
+    assert loads(report.dumps())["attack"].predicted.equal(report["attack"].predicted)
 
 
 def test_cw_stops_where_the_loss_has_stopped_to_fall(f, x, y):
@@ -313,3 +401,22 @@ def test_jsma_walks_from_about_as_many_points_at_a_time_as_it_has_images(rng, mo
     assert 5 <= max(walks) <= 12
     alone = torch.cat([jsma.JSMA(pixels=4)(f, x[[row]], y[[row]], rng) for row in range(12)])
     assert torch.equal(found, alone)
+
+
+def shortfall(logits, target):
+    """How far the logit of the target lies below the mean of all."""
+    return logits.mean(1) - logits.gather(1, target.unsqueeze(1)).squeeze(1)
+
+
+@pytest.mark.parametrize("loss", [cross_entropy, margin, shortfall])
+@pytest.mark.parametrize("scale", [1.0, 1e3])
+def test_whatever_the_loss_a_point_that_fools_comes_before_any_that_does_not(loss, scale, rng):
+    logits = (scale * torch.randn(500, 4, generator=rng)).requires_grad_()
+    y = torch.randint(4, (500,), generator=rng)
+    plain, shown = loss(logits, y), FoolingFirst(loss)(logits, y)
+    fooled = logits.argmax(1) != y
+    assert shown[fooled].min() > shown[~fooled].max()
+    slopes, same = (torch.autograd.grad(value.sum(), logits)[0] for value in (plain, shown))
+    assert torch.equal(same, slopes)
+    if loss is not shortfall:
+        assert torch.equal(shown, plain + 32 * fooled)

@@ -323,13 +323,13 @@ def test_pyramids_have_two_halves_and_the_length_one(side):
 
 
 @both_balls
-def test_square_goes_on_from_a_start_without_an_answer(ball, f, x, y):
+def test_square_goes_on_from_a_start_of_infinite_logits(ball, f, x, y):
     class Late(nn.Sequential):
         asked = 0
 
         def forward(self, x):
             self.asked += 1
-            return super().forward(x) if self.asked > 1 else super().forward(x) * torch.nan
+            return super().forward(x) if self.asked > 1 else torch.full_like(super().forward(x), torch.inf)
 
     with frozen(f):
         fooled = carried_out(Late(f), Square(around=ball, steps=150), x, y, y, seeded())[1]
@@ -422,6 +422,7 @@ def test_the_budget_of_autoattack_names_its_parts():
     [
         ({"eps": -1.0}, "AutoAttack.eps must be a positive number, got -1.0"),
         ({"eps": "8/255"}, "AutoAttack.eps must be a positive number, got '8/255'"),
+        ({"eps": 8}, "Linf.eps must be at most 1, the scale of pixels, got 8: write 8 of 255 as 8/255"),
         ({"norm": "L1"}, "AutoAttack.norm must be Linf or L2, got 'L1'"),
         (
             {"parts": ("pgd",)},

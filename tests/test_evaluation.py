@@ -645,6 +645,8 @@ def test_only_images_in_doubt_are_searched_again(images, labels, monkeypatch):
         ([0.3, 0.0], [-0.1, 0.0], True),  # What it is taken for by rounding alone.
         ([0.0, 0.3], [0.0, 0.3], False),  # Fell.
         ([0.3, 0.0], [0.3, 0.0], False),
+        ([0.3, 0.0], [torch.nan, 0.0], True),  # Who searched there saw nothing.
+        ([torch.nan, 0.0], [0.3, 0.0], False),  # No answer, no stand.
     ],
 )
 def test_images_are_in_doubt_that_stand_by_less_than_rounding_moves_a_few_logits(exact, rounded, doubtful):

@@ -13,7 +13,7 @@ from unperturbed.models import DigitsCNN
 from unperturbed.neighborhoods import L0, L1, L2, Affine, Blur, Color, Composed, Linf, Spatial
 from unperturbed.objectives import SRT
 from unperturbed.recipe import Recipe, dumps, loads
-from unperturbed.solvers import FGSM, PGD, Grid, WorstOfK
+from unperturbed.solvers import FGSM, PGD, Grid, MomentumPGD, WorstOfK
 from unperturbed.training import fit
 
 BOXES = {
@@ -98,12 +98,29 @@ def test_pgd_in_l1_reaches_the_maximizer_of_a_linear_loss(x, rng):
     torch.testing.assert_close(found - x, 0.3 * L1(share=0.0).direction(weights))
 
 
-def test_an_ascent_in_l1_spends_nothing_on_values_that_cannot_move_on(x, rng):
-    x, around = x.round(), L1(eps=0.3, share=0.0)
+@pytest.mark.parametrize("before", [None, (), (Linf(eps=0.0),)], ids=["alone", "composed", "after another part"])
+@pytest.mark.parametrize(
+    "solver",
+    [PGD(steps=20, step_size=0.1, start="identity"), MomentumPGD(steps=20, step_size=0.1), FGSM(start="identity")],
+    ids=lambda solver: type(solver).__name__,
+)
+def test_an_ascent_in_l1_spends_nothing_on_values_that_cannot_move_on(solver, before, x, rng):
+    x, ball = x.round(), L1(eps=0.3, share=0.0)
     weights = torch.randn(x.shape, generator=rng, dtype=x.dtype)
     movable = torch.where(x > 0.5, weights.clamp_max(0), weights.clamp_min(0))
-    found = PGD(around=around, steps=20, step_size=0.05, start="identity")(along(weights), x, rng)
-    torch.testing.assert_close(found - x, 0.3 * around.direction(movable))
+    around = ball if before is None else Composed(parts=(*before, ball))
+    found = replace(solver, around=around)(along(weights), x, rng)
+    torch.testing.assert_close(found - x, 0.3 * ball.direction(movable))
+
+
+def test_a_step_in_l1_moves_values_of_the_image_that_the_parts_before_made(x, rng):
+    composed = Composed(parts=(Color(brightness=1.0), L1(share=1.0)))
+    theta = composed.identity(x)
+    theta[:, 0] = -1.0
+    assert not composed.transform(x, theta).any()
+    slopes = torch.randn(theta.shape, generator=rng, dtype=x.dtype)
+    steps = composed.long_step(x, theta, slopes, 1.0)
+    assert torch.equal(steps[:, 4:].sign(), slopes[:, 4:].sign().clamp_min(0))
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan")])

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from copy import deepcopy
 
 import pytest
 import torch
@@ -348,6 +349,12 @@ def nothing(f: nn.Module, x: Tensor, y: Tensor, rng: torch.Generator) -> None:
     return None
 
 
+@torch.inference_mode()
+def unaware() -> nn.Module:
+    """A model whose weights know of no gradient."""
+    return fresh(flat)
+
+
 @pytest.mark.parametrize(
     ("use", "words"),
     [
@@ -360,6 +367,8 @@ def nothing(f: nn.Module, x: Tensor, y: Tensor, rng: torch.Generator) -> None:
         (lambda f, x, y: up.fit(f, labeled=(x.numpy(), y)), "images must be a tensor, got a ndarray"),
         (lambda f, x, y: up.fit(f.requires_grad_(False), labeled=(x, y)), "no weight that training may change"),
         (lambda f, x, y: up.evaluate(f, x, y, {"none": nothing}), "what an attack returns must be a tensor"),
+        (lambda f, x, y: up.evaluate(unaware(), x, y, {}), "weights made within torch.inference_mode"),
+        (lambda f, x, y: up.SRT()(unaware(), up.Batch(x, y, x[:0]), torch.Generator()), "copy.deepcopy it there"),
         (
             lambda f, x, y: up.evaluate(f, x, y, {"mean": up.attacks.pgd(loss=F.cross_entropy)}),
             "one value for each of the 20 images, got the shape ()",
@@ -376,6 +385,35 @@ def test_a_search_within_inference_mode_says_what_to_do():
     f = fresh(flat).eval()
     with torch.inference_mode(), pytest.raises(ValueError, match=r"use torch\.no_grad"):
         up.evaluate(f, pictures(), labels(), {"pgd": up.attacks.pgd(steps=1)})
+
+
+def test_a_model_made_within_inference_mode_is_left_as_it_was():
+    f = unaware()
+    with pytest.raises(ValueError, match="make or load the model outside"):
+        up.fit(f, labeled=(pictures(), labels()), steps=1)
+    assert all(weight.requires_grad for weight in f.parameters())
+    up.fit(deepcopy(f), labeled=(pictures(), labels()), steps=1)
+
+
+def test_whether_gradients_are_on_does_not_matter_to_fit():
+    usual, other = fresh(flat), fresh(flat)
+    up.fit(usual, labeled=(pictures(), labels()), steps=2)
+    with torch.no_grad():
+        up.fit(other, labeled=(pictures(), labels()), steps=2)
+        assert not torch.is_grad_enabled()
+    for one, same in zip(usual.parameters(), other.parameters(), strict=True):
+        assert torch.equal(one, same)
+
+
+def test_images_that_require_a_gradient_are_images():
+    f, x = fresh(flat), pictures()
+    usual = up.evaluate(f, x, labels(), ATTACKS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = up.evaluate(f, x.requires_grad_(), labels(), ATTACKS)
+    assert x.grad is None
+    for result in usual.attacks:
+        assert torch.equal(found[result.name].predicted, result.predicted)
 
 
 def test_fit_takes_batches_of_all_images_where_there_are_few():

@@ -120,6 +120,19 @@ def test_the_page_loads_without_an_error_and_without_a_network(seen, folder):
     assert seen.requests == [(folder / "page.html").as_uri()]
 
 
+def test_answers_of_nan_have_a_column_of_their_own_among_the_confusions(seen):
+    shown = (
+        "pairs => [...confusion({classes: ['a', 'b']}, pairs, '').rows]"
+        ".map(row => [...row.cells].map(cell => cell.textContent))"
+    )
+    assert seen.tab.evaluate(shown, [[0, 0, 2], [1, 0, 3], [1, -1, 4]]) == [
+        ["class", "a", "b", "NaN"],
+        ["a", "2", "·", "·"],
+        ["b", "3", "·", "4"],
+    ]
+    assert seen.tab.evaluate(shown, [[0, 0, 2], [1, 1, 3]])[0] == ["class", "a", "b"]
+
+
 def test_the_page_could_not_use_a_network_if_it_tried(visit):
     seen = visit()
     tried = seen.tab.evaluate("fetch('https://example.org').then(() => 'answered', () => 'refused')")

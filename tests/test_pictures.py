@@ -15,6 +15,7 @@ from unperturbed import cli
 from unperturbed.cli.predict import answered, as_text
 from unperturbed.datasets import load
 from unperturbed.pictures import cut_to, looked_at, opened, pictures_in, read_pictures
+from unperturbed.risks import NO_CLASS
 
 
 def save(path, pixels, **options):
@@ -300,16 +301,17 @@ def test_a_model_trained_on_pictures_is_asked_about_others(album, tmp_path, caps
 
 def test_an_answer_stands_where_an_attack_leaves_its_class():
     finished = SimpleNamespace(classes=("cat", "dog"))
-    pgd = SimpleNamespace(name="pgd", budget="Linf 0.1", predicted=torch.tensor([0, 0]))
+    pgd = SimpleNamespace(name="pgd", budget="Linf 0.1", predicted=torch.tensor([0, 0, NO_CLASS]))
     report = SimpleNamespace(attacks=[pgd])
-    rows = answered(
-        finished, [Path("[a].png"), Path("b.png")], torch.tensor([0, 1]), torch.tensor([0.9, 0.8]), report
-    )
+    paths, said, sure = [Path("[a].png"), Path("b.png"), Path("c.png")], [0, 1, 1], [0.9, 0.8, 0.7]
+    rows = answered(finished, paths, torch.tensor(said), torch.tensor(sure), report)
     assert [row["under"]["pgd"] for row in rows] == [
         {"answer": "cat", "stands": True},
         {"answer": "cat", "stands": False},
+        {"answer": None, "stands": False},
     ]
-    *_, first, second, _, last = as_text(rows, report).splitlines()
+    *_, first, second, third, _, last = as_text(rows, report).splitlines()
     assert [cell.strip() for cell in first.split("│")[1:-1]] == ["[a].png", "cat", "90.0%", "stands"]
     assert [cell.strip() for cell in second.split("│")[1:-1]] == ["b.png", "dog", "80.0%", "cat"]
-    assert last == "answers that stand under pgd (Linf 0.1): 1 of 2"
+    assert [cell.strip() for cell in third.split("│")[1:-1]] == ["c.png", "dog", "70.0%", "NaN"]
+    assert last == "answers that stand under pgd (Linf 0.1): 1 of 3"

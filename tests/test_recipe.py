@@ -20,7 +20,7 @@ from unperturbed.printing import nearest
 from unperturbed.recipe import PARTS, SGD, Recipe, Teacher, Validation, dumps, loads, plain, read
 from unperturbed.recipes import RECIPES, named
 from unperturbed.runs import RunDirectory
-from unperturbed.schedules import Piecewise
+from unperturbed.schedules import Cyclic, Piecewise
 from unperturbed.solvers import FGSM, PGD, Grid, Sequential, Strongest, WorstOfK
 
 
@@ -398,3 +398,13 @@ def test_a_recipe_for_larger_images_trains_three_steps(name, tmp_path, monkeypat
 def test_misspelled_words_and_numbers_that_are_none_are_refused(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+@pytest.mark.parametrize("rate", [0.1, Cyclic, None])
+def test_a_rate_alone_is_no_schedule(rate):
+    with pytest.raises(ValueError, match=r"SGD\.rate must be a function of the progress, as Cyclic\(peak=0\.1\) or"):
+        SGD(rate=rate)
+
+
+def test_any_function_of_the_progress_is_a_schedule():
+    assert SGD(rate=lambda progress: 0.1 * (1 - progress)).rate(0.5) == 0.05

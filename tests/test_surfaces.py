@@ -141,6 +141,13 @@ def test_the_model_stays_as_it_was(f, x):
     assert all(torch.equal(weights[name], tensor) for name, tensor in f.state_dict().items())
 
 
+def test_a_model_may_begin_in_place_where_that_leaves_images_as_they_are(f, x):
+    given, begun = x.clone(), nn.Sequential(nn.ReLU(inplace=True), f)
+    usual, found = (surface(each, given, 1, scenario="pixel", points=3).values for each in (f, begun))
+    assert torch.equal(found, usual)
+    assert torch.equal(given, x)
+
+
 def test_bytes_are_images_too(f):
     image = torch.arange(30, dtype=torch.uint8).view(1, 6, 5)
     found = surface(f.float(), image, 0, scenario="spatial", points=3)

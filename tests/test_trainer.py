@@ -688,6 +688,15 @@ def test_validation_counts_every_image_alike_and_its_solver_climbs_the_margin(mo
     assert asked == [margin, margin]
 
 
+@pytest.mark.parametrize("solver", [None, lambda loss, x, rng: x * torch.nan])
+def test_held_out_images_that_are_answered_with_nan_are_not_right(solver):
+    f = nn.Sequential(nn.Flatten(), nn.Identity())
+    images = torch.eye(4).view(4, 1, 2, 2) * (torch.nan if solver is None else 1.0)
+    labels = torch.tensor([0, 1, 2, 0])
+    selection = Selection(images=images, labels=labels, validation=Validation(solver=solver), seed=0)
+    assert selection.accuracy(f) == 0
+
+
 def test_without_validation_the_last_weights_are_kept():
     run = trainer()
     run.run()

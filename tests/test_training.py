@@ -33,7 +33,7 @@ from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, St
 from unperturbed.recipe import SGD, Recipe, Teacher, Validation, read
 from unperturbed.recipes import RECIPES
 from unperturbed.runs import RunDirectory
-from unperturbed.schedules import Cyclic, Piecewise
+from unperturbed.schedules import Cyclic, Piecewise, Ramp
 from unperturbed.solvers import FGSM
 from unperturbed.training import fit, fresh_model, parts, train, train_together
 
@@ -564,7 +564,9 @@ IMAGES, LABELS = stripes(20)
         ({"labels": 0 * LABELS}, r"no labeled image of class 1 was given, though the model has 2 outputs"),
         ({"model": dense(3)}, r"no labeled image of class 2 was given, though the model has 3 outputs"),
         ({"batch": 21}, r"batch of 21 is larger than the 20 training images"),
-        ({"batch": 0}, r"batch must be at least 1, got 0"),
+        ({"batch": 0}, r"^batch must be at least 1, got 0"),
+        ({"batch": 8.0}, r"^batch must be a whole number, got 8\.0"),
+        ({"microbatch": 0}, r"^microbatch must be at least 1, got 0"),
         ({"steps": 0}, r"steps must be at least 1, got 0"),
         ({"unlabeled": torch.rand(9, 1, 5, 5)}, r"unlabeled images are .*5, 5\) and labeled ones .*6, 6\)"),
         ({"unlabeled": torch.rand(9, 3, 6, 6)}, r"unlabeled images are .*3, 6, 6\) and labeled ones .*1, 6, 6\)"),
@@ -589,6 +591,11 @@ IMAGES, LABELS = stripes(20)
             ({"optimizer": adam}, r"optimizer must be unperturbed\.SGD, .* got .*Adam.*: with any other write")
             for adam in (torch.optim.Adam, torch.optim.Adam(dense().parameters()))
         ),
+        *(
+            ({"ramp": ramp}, r"ramp must be a function of the progress, as Ramp\(over=0\.3\), got")
+            for ramp in (0, 0.3, Ramp)
+        ),
+        ({"averaging": 0.99}, r"averaging must be unperturbed\.Average, as Average\(decay=0\.99\), got 0\.99"),
     ],
 )
 def test_fit_refuses_what_it_cannot_use_in_a_sentence(given, words):

@@ -13,6 +13,7 @@ from .engine import Accelerated, Engine, Precision, engine_for
 from .inputs import require_tensor
 from .losses import margin
 from .objectives import frozen
+from .risks import decided
 
 NUMBERS_ON_A_GPU = 8192 * 3 * 32 * 32
 """of all points of a search that a GPU tries at once"""
@@ -113,7 +114,7 @@ def answers(f: nn.Module, points: Tensor) -> Tensor:
 
 def predicted_classes(f: nn.Module, points: Tensor) -> Tensor:
     """The classes that f takes it for."""
-    return answers(f, points).argmax(1)
+    return decided(answers(f, points))
 
 
 def in_doubt(exact: Tensor, rounded: Tensor, y: Tensor) -> Tensor:
@@ -121,7 +122,8 @@ def in_doubt(exact: Tensor, rounded: Tensor, y: Tensor) -> Tensor:
 
     Those are among them that fool the network with rounded logits, and not the one with exact ones.
     """
-    return (exact.argmax(1) == y) & (-margin(exact, y) <= DOUBT * (exact - rounded).abs().amax(1))
+    surely = -margin(exact, y) > DOUBT * (exact - rounded).abs().amax(1)  # Never where the rounded ones are NaN.
+    return (decided(exact) == y) & ~surely
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,7 @@ class Defender:
         """What the attack found, and what f says of it; images that stand by a hair are searched more exactly."""
         points = self.searching(self.rungs[0], attack, x, y, rng)
         logits = answers(self.f, points.to(x))
-        found, predicted, rows = points.clone(), logits.argmax(1), torch.arange(len(x), device=x.device)
+        found, predicted, rows = points.clone(), decided(logits), torch.arange(len(x), device=x.device)
         for rung, finer in pairwise(self.rungs):
             with rung.engine.arithmetic():
                 rounded = answers(rung.network, points.to(x))
@@ -161,7 +163,7 @@ class Defender:
                 break
             points = self.searching(finer, attack, x[rows], y[rows], again)
             logits = answers(self.f, points.to(x))
-            said = logits.argmax(1)
+            said = decided(logits)
             fooling = said != y[rows]
             found[rows[fooling]], predicted[rows[fooling]] = points[fooling].to(found), said[fooling]
         return found, predicted

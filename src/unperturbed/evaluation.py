@@ -20,6 +20,7 @@ from .objectives import frozen
 from .printing import quoted
 from .processes import own_device, present
 from .report import AttackResult, Report
+from .risks import NO_CLASS, decided
 from .runtime import generator, pick_device, provenance
 from .solvers import require_count, takes
 from .unfinished import Part, Unfinished
@@ -173,9 +174,10 @@ def predictions(f: nn.Module, images: Tensor, batch: int, device: torch.device) 
     """C(x) of every image; refuses an f that has none, for no attack could change it."""
     found: list[Tensor] = []
     for part in images.split(batch):
-        logits = f(as_float(part.to(device)))
-        require(not logits.isnan().any(), "the model answers some of these images with NaN: look for what makes it")
-        found.append(logits.argmax(1).cpu())
+        said = decided(f(as_float(part.to(device)))).cpu()
+        answered = bool((said != NO_CLASS).all())
+        require(answered, "the model answers some of these images with NaN: look for what makes it")
+        found.append(said)
     return torch.cat(found)
 
 

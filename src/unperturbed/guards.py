@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+from .averaging import Average
 from .objectives import AT, KLR, TRADES, Mixture, Objective, Standard, require_objective
 from .printing import quoted
-from .recipe import SGD, Recipe
+from .recipe import SGD, Recipe, require_schedule
 from .schedules import Cyclic, Piecewise
 
 Record = dict[str, float | int]
@@ -69,7 +70,7 @@ class CollapseAlarm:
         )
 
 
-def require_parts(labeled: object, objective: object, optimizer: object) -> None:
+def require_parts(labeled: object, objective: object, optimizer: object, ramp: object, averaging: object) -> None:
     """Refuse what is not of the kind that training needs, as a class without its parentheses."""
     if not isinstance(labeled, tuple | list) or len(cast(Sequence[object], labeled)) != 2:
         raise ValueError(
@@ -81,6 +82,9 @@ def require_parts(labeled: object, objective: object, optimizer: object) -> None
             f"optimizer must be unperturbed.SGD, as SGD(rate=Cyclic(peak=0.05)), got {quoted(optimizer)}: with any "
             "other write the loop, around objective(model, Batch(x, y, u), rng).total"
         )
+    require_schedule("ramp", ramp, "Ramp(over=0.3)")
+    if not isinstance(averaging, Average):
+        raise ValueError(f"averaging must be unperturbed.Average, as Average(decay=0.99), got {quoted(averaging)}")
 
 
 def sees_unlabeled(objective: Objective, *, labeled_by_another: bool = False) -> bool:

@@ -28,7 +28,7 @@ def check_images(images: Tensor, what: str = "images") -> None:
         raise ValueError(f"{what} must have the shape (N, C, H, W), got {tuple(images.shape)}: reshape them")
     if not images.numel():
         return
-    low, high = (float(bound) for bound in images.aminmax())
+    low, high = (float(bound) for bound in images.detach().aminmax())
     if not math.isfinite(low + high):
         raise ValueError(f"{what} must be finite, got NaN or infinity: look for the step that made them so")
     if high > 1:

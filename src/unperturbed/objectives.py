@@ -280,6 +280,11 @@ def frozen(f: nn.Module) -> abc.Generator[None]:
     """Evaluation mode and no parameter gradients while an adversary queries f; both are restored, come what may."""
     modes = [(module, module.training) for module in f.modules()]
     flags = [(parameter, parameter.requires_grad) for parameter in f.parameters()]
+    if not torch.is_inference_mode_enabled() and any(parameter.is_inference() for parameter, _ in flags):
+        raise ValueError(
+            "weights made within torch.inference_mode have no gradients: make or load the model outside, or "
+            "copy.deepcopy it there"
+        )
     try:
         f.eval()
         for parameter, _ in flags:  # TorchScript refuses to do that for a whole module.

@@ -28,10 +28,17 @@ from .solvers import (
     require_choice,
     require_count,
     require_solver,
+    takes,
 )
 from .trees import Parts, plain, refuse, typed
 
 Labeler = Literal["current", "average", "teacher"]
+
+
+def require_schedule(name: str, schedule: object, example: str) -> None:
+    """Refuse what is no function of the progress, as a number alone."""
+    if isinstance(schedule, type) or not takes(schedule, 1):
+        raise ValueError(f"{name} must be a function of the progress, as {example}, got {quoted(schedule)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +52,7 @@ class SGD:
     nesterov: bool = False
 
     def __post_init__(self) -> None:
+        require_schedule("SGD.rate", self.rate, "Cyclic(peak=0.1) or Piecewise(rate=0.1)")
         require_fractions("SGD.momentum", (self.momentum,))
         require_radius("SGD.weight_decay", self.weight_decay)
 

@@ -17,7 +17,7 @@ from rich.table import Table
 from torch import Tensor
 
 from .printing import in_shell, printable, quoted, shortened
-from .risks import adversarial_risk, robust_risk, standard_risk
+from .risks import NO_CLASS, adversarial_risk, robust_risk, standard_risk
 
 FORMAT = 1
 MOST_BYTES = 1 << 25
@@ -36,7 +36,7 @@ class AttackResult:
     budget: str
     settings: str
     predicted: Tensor
-    """C(x') of each image, or C(x) where the attack returned no valid point"""
+    """C(x') of each image, or C(x) where the attack returned no valid point; NO_CLASS where f answers x' with NaN"""
     rejected: int
     """points outside the budget, outside [0, 1] or no numbers: they do not count; 0 for minimum-norm attacks"""
     precision: str = "float32"
@@ -123,6 +123,7 @@ class Report:
                     "robust_risk": self.risks_by_image(result)[1].double().mean().item(),
                     "adversarial_risk": self.risks_by_image(result)[2].double().mean().item(),
                     "rejected": result.rejected,
+                    "unanswered": int((result.predicted == NO_CLASS).sum()),
                     "precision": result.precision,
                     "median_size": finite_or_none(result.median_size),
                     "seconds": round(result.seconds, 3),
@@ -142,6 +143,7 @@ class Report:
         for row in summary["attacks"]:
             risks = (f"{row['robust_risk']:.4f}", f"{row['adversarial_risk']:.4f}")
             note = f" ({row['rejected']} points rejected)" if row["rejected"] else ""
+            note += f" ({row['unanswered']} answered with NaN)" if row["unanswered"] else ""
             note += f", searched in {row['precision']}" if row["precision"] != "float32" else ""
             note += f", median {row['median_size']:.3g}" if row["median_size"] is not None else ""
             budget = printable(row["budget"] + note)

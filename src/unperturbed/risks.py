@@ -6,6 +6,14 @@ x itself belongs to N(x), so Lemma 1, Eq. (5), R_adv = R_stand + (1 - R_stand) R
 
 from torch import Tensor
 
+NO_CLASS = -1
+"""in the place of C(x) where f answers with NaN; it equals no label"""
+
+
+def decided(logits: Tensor) -> Tensor:
+    """C(x), the class of the largest logit; among NaN there is none, and such an answer is never right."""
+    return logits.argmax(1).masked_fill(logits.isnan().any(1), NO_CLASS)
+
 
 def standard_risk(clean: Tensor, y: Tensor) -> Tensor:
     """R_stand(x) = 1{C(x) != y}, Eq. (2)."""

@@ -11,6 +11,7 @@ from .inputs import as_float
 from .losses import Against, margin
 from .objectives import frozen
 from .recipe import Validation
+from .risks import decided
 from .runtime import generator
 
 PART = 512
@@ -65,5 +66,5 @@ class Selection:
                 solver = self.validation.solver
                 perturbed = x if solver is None else solver(Against(margin, f, labels), x, rng)
                 with torch.no_grad():
-                    correct.append((f(x).argmax(1) == labels) & (f(perturbed).argmax(1) == labels))
+                    correct.append((decided(f(x)) == labels) & (decided(f(perturbed)) == labels))
         return torch.cat(correct).double().mean().item()

@@ -136,9 +136,9 @@ def two_directions(
     """
     first = random_signs(x, rng)
     if directions == "adversarial":
-        point = x.detach().clone().requires_grad_()
+        point = x.detach().requires_grad_()
         with torch.enable_grad():
-            slope = slope_of(margin(f(point), y).sum(), point)
+            slope = slope_of(margin(f(point.clone()), y).sum(), point)  # It may work in place on what it is given.
         uphill = Linf().direction(slope)
         first = torch.where(uphill == 0, first, uphill)
     return first, first * half_flipped(x, rng)

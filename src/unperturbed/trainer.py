@@ -82,6 +82,7 @@ class Trainer:
     def __post_init__(self) -> None:
         require_count("steps", self.steps)
         require_average(self.averaging, labels=self.labeler == "average")
+        require_count("batch", self.batch)
         require_count("microbatch", self.batch if self.microbatch is None else self.microbatch)
         self.remarks, self.said = list[str](), set[str]()
         self.processes = present()

@@ -63,7 +63,8 @@ def fit(
     """
     check_model(model)
     objective, optimizer = objective or SRT(), optimizer or SGD(rate=Cyclic(peak=0.05))
-    require_parts(labeled, objective, optimizer)
+    ramp, averaging = Ramp(over=0.5) if ramp is None else ramp, Average() if averaging is None else averaging
+    require_parts(labeled, objective, optimizer, ramp, averaging)
     x, y = labeled
     nothing = x[:0]
     others = 0 if unlabeled is None else len(unlabeled)
@@ -82,9 +83,9 @@ def fit(
             steps=steps,
             batch=max(1, min(BATCH, len(x) + others)) if batch is None else batch,
             optimizer=optimizer,
-            ramp=ramp or Ramp(over=0.5),
+            ramp=ramp,
             augmentation=Data(crop=crop, flip=flip),
-            averaging=averaging or Average(),
+            averaging=averaging,
             precision=precision,
             microbatch=microbatch,
             seed=seed,

@@ -15,7 +15,7 @@ def run_together(runs: Sequence[Iterator[int]], device: torch.device, stop: Call
     if on_gpu:
         torch.cuda.synchronize(device)
     going = dict(enumerate(runs))
-    with random_numbers_kept(device):
+    with random_numbers_kept(device), torch.enable_grad():  # Whoever asks may have turned gradients off.
         while going and not stop():
             for number, run in list(going.items()):
                 with streams[number]:

@@ -8,7 +8,8 @@ from torch import Generator, Tensor, nn
 
 from ..losses import ahead_of, cross_entropy, margin, slope_of
 from ..neighborhoods import L2, Linf
-from .rounds import State, chosen
+from ..risks import decided
+from .rounds import State, chosen, followed
 
 INERTIA = 0.25
 """share of the last move in the next one"""
@@ -115,11 +116,10 @@ class APGD:
     def judged(self, f: nn.Module, here: Tensor, y: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The loss of each image, its gradient, and whether f is wrong."""
         with torch.enable_grad():
-            here = here.detach().requires_grad_()
-            logits = f(here)
+            here, logits = followed(f, here)
             loss = self.losses(logits, y, target)
             gradient = slope_of(loss, here)
-        return loss.detach(), gradient, logits.detach().argmax(1) != y
+        return loss.detach(), gradient, decided(logits.detach()) != y
 
     def losses(self, logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
         """What is maximized."""

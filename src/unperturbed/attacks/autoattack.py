@@ -6,8 +6,9 @@ from typing import Literal
 import torch
 from torch import Generator, Tensor, nn
 
-from ..neighborhoods import L2, Linf
+from ..neighborhoods import L2, Linf, require_around
 from ..objectives import frozen
+from ..risks import decided
 from ..solvers import require_positive
 from .apgd import APGD
 from .fab import FAB
@@ -49,6 +50,7 @@ class AutoAttack:
         require_positive("AutoAttack.eps", self.eps)
         if self.norm not in ("Linf", "L2"):
             raise ValueError(f"AutoAttack.norm must be Linf or L2, got {self.norm!r}")
+        require_around("AutoAttack.within", self.within)  # A ball too large for images is refused as it is made.
         if self.parts is not None and not (self.parts and {*self.parts} <= {*NAMES}):
             raise ValueError(f"AutoAttack.parts must be some of {', '.join(NAMES)}, got {self.parts}")
 
@@ -68,7 +70,7 @@ class AutoAttack:
         found = x = x.detach()
         with frozen(f):
             logits = f(x)
-            ranked, rows = logits.argsort(1, descending=True), (logits.argmax(1) == y).nonzero().squeeze(1)
+            ranked, rows = logits.argsort(1, descending=True), (decided(logits) == y).nonzero().squeeze(1)
             for part in self.parts_for(logits.shape[1]):
                 search = self.search(part)
                 for rank in range(1, min(MOST_TARGETS, logits.shape[1] - 1) + 1) if part in TARGETED else (0,):

@@ -9,6 +9,7 @@ from torch import Generator, Tensor, nn
 from ..losses import margin, slope_of
 from ..neighborhoods import L2, norm
 from ..objectives import frozen
+from ..risks import decided
 from ..solvers import require_count, require_positive
 from .rounds import State, chosen, repeated, standing
 
@@ -65,11 +66,12 @@ class Descent:
         with torch.enable_grad():
             change = at.change.detach().requires_grad_()
             image = (1 + (((2 * at.x - 1) * EDGE).atanh() + change).tanh()) / 2
-            ahead = margin(f(image), at.y)
+            logits = f(image)
+            ahead = margin(logits, at.y)
             loss = (image - at.x).square().sum((1, 2, 3)) + at.c * (-ahead).clamp_min(0)
             slope = slope_of(loss, change)
         image, distance = image.detach(), norm(image.detach() - at.x)
-        wrong = ahead.detach() > 0
+        wrong = decided(logits.detach()) != at.y
         closer = wrong & (distance < at.nearest)
         slopes = MEMORY * at.slopes + (1 - MEMORY) * slope
         squares = MEMORY_OF_SQUARES * at.squares + (1 - MEMORY_OF_SQUARES) * slope.square()

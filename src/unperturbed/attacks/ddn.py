@@ -9,7 +9,9 @@ from torch import Generator, Tensor, nn
 from ..losses import cross_entropy, slope_of
 from ..neighborhoods import L2, norm
 from ..objectives import frozen
+from ..risks import decided
 from ..solvers import require_count, require_positive
+from .rounds import followed
 
 LAST_STEP = 0.01
 """length of the last step, to which a cosine anneals the first one, of length 1"""
@@ -64,15 +66,15 @@ class DDN:
         with frozen(f):
             for step in range(self.steps):
                 logits, gradient = logits_and_gradient(f, tried, y)
-                fooled = logits.argmax(1) != y
+                fooled = decided(logits) != y
                 best, best_norm = closer(x, tried, fooled, best, best_norm)
-                radius = (radius * torch.where(fooled, 1 - self.gamma, 1 + self.gamma)).minimum(farthest)
+                radius = torch.where(fooled, (1 - self.gamma) * radius, (1 + self.gamma) * radius).minimum(farthest)
                 length = LAST_STEP + (1 - LAST_STEP) * (1 + cos(pi * step / self.steps)) / 2
                 moved = tried - x + length * unit(gradient, rng)
                 on_sphere = moved * (radius / norm(moved).clamp_min(1e-12)).view(-1, 1, 1, 1)
                 tried = self.rounded((x + on_sphere).clamp(0, 1))
             with torch.no_grad():
-                fooled = f(tried).argmax(1) != y
+                fooled = decided(f(tried)) != y
         return closer(x, tried, fooled, best, best_norm)[0]
 
     def rounded(self, image: Tensor) -> Tensor:
@@ -83,8 +85,7 @@ class DDN:
 def logits_and_gradient(f: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """f(x), and the gradient of its cross-entropy with respect to x."""
     with torch.enable_grad():
-        x = x.detach().requires_grad_()
-        logits = f(x)
+        x, logits = followed(f, x)
         gradient = slope_of(cross_entropy(logits, y).sum(), x)
     return logits.detach(), gradient
 

@@ -7,7 +7,8 @@ from torch import Generator, Tensor, nn
 
 from ..losses import ahead_of, slope_of
 from ..neighborhoods import L2, Linf, norm
-from .rounds import State, chosen
+from ..risks import decided
+from .rounds import State, chosen, followed
 
 BEYOND = 1.05
 """how far a step goes, in units of the way to the hyperplane"""
@@ -41,13 +42,14 @@ class FAB:
     def step(self, f: nn.Module, state: State, now: Tensor, rng: Generator) -> State:
         found, _, x, y, target, here, nearest = state
         ahead, slope = self.nearest_boundary(f, here, y, target)
+        ahead = ahead.to(slope)  # A network may answer in more digits than images have.
         ahead_at_x = ahead + (slope * (x - here)).flatten(1).sum(1)
         both = torch.cat([here, x]), torch.cat([slope, slope]), torch.cat([ahead, ahead_at_x])
         on, from_x = self.way(*both).chunk(2)
         a, b = self.size(on).clamp_min(1e-8), self.size(from_x).clamp_min(1e-8)
         share = (a / (a + b)).clamp_max(TOWARDS).view(-1, 1, 1, 1)
         here = ((1 - share) * (here + BEYOND * on) + share * (x + BEYOND * from_x)).clamp(0, 1)
-        wrong, size = f(here).argmax(1) != y, self.size(here - x)
+        wrong, size = decided(f(here)) != y, self.size(here - x)
         closer = wrong & (size < nearest)
         found, nearest = chosen(closer, here, found), torch.where(closer, size, nearest)
         here = chosen(wrong, x + BACK * (here - x), here)
@@ -56,8 +58,7 @@ class FAB:
     def nearest_boundary(self, f: nn.Module, here: Tensor, y: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """By how much the logit of another class is ahead of that of y, and the gradient of that."""
         with torch.enable_grad():
-            here = here.detach().requires_grad_()
-            logits = f(here)
+            here, logits = followed(f, here)
             if self.targeted:
                 ahead = ahead_of(logits, y, target)
                 return ahead.detach(), slope_of(ahead, here)

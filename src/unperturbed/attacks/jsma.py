@@ -9,7 +9,9 @@ from torch import Generator, Tensor, nn
 from ..losses import slope_of
 from ..neighborhoods import L0, changed_pixels
 from ..objectives import frozen
+from ..risks import decided
 from ..solvers import require_count
+from .rounds import followed
 
 ROOM = 0.01
 """how far from its bound a feature must lie to be worth moving"""
@@ -110,6 +112,8 @@ class JSMA:
         up, down = rise[going], fall[going]
         if self.theta < 0:
             up, down = -up, -down
+        if len(up) == 0:
+            return walks
         pair = most_salient_pair(up.masked_fill(~room, -torch.inf), down.masked_fill(~room, -torch.inf))
         moved = walks.point.flatten(1).scatter_add(1, pair, torch.full_like(pair, self.theta, dtype=up.dtype))
         return walks._replace(point=moved.clamp(0, 1).view_as(walks.point))
@@ -120,11 +124,10 @@ def slopes(f: nn.Module, walks: Walks, *, at_once: int) -> list[Tensor]:
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
     for point, target in zip(walks.point.split(at_once), walks.target.split(at_once), strict=True):
         with torch.enable_grad():
-            point = point.detach().requires_grad_()
-            logits = f(point)
+            point, logits = followed(f, point)
             rise = slope_of(logits.gather(1, target.unsqueeze(1)).sum(), point, again=True)
             total = slope_of(logits.sum(), point)
-        parts.append((logits.argmax(1), rise.flatten(1), (rise - total).flatten(1)))
+        parts.append((decided(logits), rise.flatten(1), (rise - total).flatten(1)))
     return [torch.cat(column) for column in zip(*parts, strict=True)]
 
 

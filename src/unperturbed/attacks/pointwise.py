@@ -7,6 +7,7 @@ from torch import Generator, Tensor, nn
 
 from ..neighborhoods import L0, changed_pixels
 from ..objectives import frozen
+from ..risks import decided
 from ..solvers import require_count
 from .rounds import standing
 
@@ -68,7 +69,7 @@ def peppered(f: nn.Module, x: Tensor, y: Tensor, noises: int, rng: Generator) ->
         share = amount / noises / 2
         lots = torch.rand(len(rows), 1, *x.shape[-2:], generator=rng, device=x.device, dtype=x.dtype)
         noisy = x[rows].masked_fill(lots < share, 0.0).masked_fill(lots >= 1 - share, 1.0)
-        fooled = f(noisy).argmax(1) != y[rows]
+        fooled = decided(f(noisy)) != y[rows]
         found[rows[fooled]] = noisy[fooled]
         rows = rows[~fooled]
     fooling = torch.ones_like(y, dtype=torch.bool)
@@ -100,7 +101,7 @@ def taken_back(f: nn.Module, x: Tensor, y: Tensor, noisy: Tensor, rng: Generator
             feature = longest[turn, : len(waiting)]
             before, after = point[at_work, feature], original[at_work, feature]
             tried = point[at_work].scatter_(1, feature.unsqueeze(1), after.unsqueeze(1))
-            fooled = f(tried.view(-1, *x.shape[1:])).argmax(1) != y[at_work]
+            fooled = decided(f(tried.view(-1, *x.shape[1:]))) != y[at_work]
             point[at_work, feature] = torch.where(fooled, after, before)
             shorter[: len(waiting)] |= fooled
         rows = rows[shorter]

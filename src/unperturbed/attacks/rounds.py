@@ -5,6 +5,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Generator, Tensor, nn
 
+from ..risks import decided
+
 State = tuple[Tensor, ...]
 """what is known of each image, row by row: the point that counts so far, whether it fools f, and more"""
 ROUND = 25
@@ -75,7 +77,13 @@ def carried_out(
 
 def standing(f: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     """The rows that f classifies as y."""
-    return (f(x).argmax(1) == y).nonzero().squeeze(1)
+    return (decided(f(x)) == y).nonzero().squeeze(1)
+
+
+def followed(f: nn.Module, point: Tensor) -> tuple[Tensor, Tensor]:
+    """The point, to which gradients lead back, and what f says of a copy of it, on which f may work in place."""
+    point = point.detach().requires_grad_()
+    return point, f(point.clone())
 
 
 def chosen(rows: Tensor, one: Tensor, other: Tensor) -> Tensor:

@@ -3,11 +3,13 @@
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
+import torch
 from torch import Generator, Tensor, nn
 
 from ..losses import Against, PerImageLoss, cross_entropy, margin, of_each
 from ..neighborhoods import L2, Box, Composed, Linf, Neighborhood, Spatial, require_around
 from ..objectives import frozen
+from ..risks import NO_CLASS, decided
 from ..solvers import (
     FGSM,
     PGD,
@@ -23,7 +25,7 @@ from ..solvers import (
 
 SPATIAL = Spatial(rotation=30.0, translation=3.0)
 FOOLED = 32.0
-"""by how much points that fool f are put first: the cross-entropy of others is below the logarithm of the classes"""
+"""what points that fool f come to at least; others to half of it at most, which their cross-entropy never reaches"""
 
 
 class Attack(Protocol):
@@ -68,7 +70,12 @@ class FoolingFirst:
     loss: PerImageLoss
 
     def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
-        return of_each(self.loss(logits, target), logits) + FOOLED * (logits.detach().argmax(1) != target)
+        said = decided(logits.detach())
+        # A loss of NaN is greater than no other: a point without an answer would be left for any that has one.
+        loss = of_each(self.loss(logits, target), logits).masked_fill(said == NO_CLASS, 0.0)
+        value = loss.detach()
+        first, others = FOOLED + (-value).clamp_min(0), (FOOLED / 2 - value).clamp_max(0)
+        return loss + torch.where(said != target, first, others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

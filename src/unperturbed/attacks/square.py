@@ -7,6 +7,7 @@ from torch import Generator, Tensor, nn
 
 from ..losses import margin
 from ..neighborhoods import L2, Linf
+from ..risks import NO_CLASS, decided
 from .rounds import State, chosen
 
 SHARE = 0.8
@@ -27,8 +28,7 @@ class Square:
     def begin(self, f: nn.Module, x: Tensor, y: Tensor, target: Tensor, rng: Generator) -> State:
         change = stripes(x, rng) if isinstance(self.around, Linf) else tiles(x, rng)
         here = self.at_the_border(x, change)
-        # Nothing is greater than NaN: where f has no answer to the first change, any other is better.
-        ahead = margin(f(here), y).nan_to_num(-torch.inf, torch.inf, -torch.inf)
+        ahead = margin_at(f, here, y)
         return here, ahead > 0, x, y, ahead
 
     def plan(self, x: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ class Square:
         else:
             other = placed(x, now[0], rng)
             tried = self.at_the_border(x, moved(here - x, square, other, now[0], self.around.eps, rng))
-        value = margin(f(tried), y)
+        value = margin_at(f, tried, y)
         better = (value > ahead) & ~fooled
         ahead = torch.where(better, value, ahead)
         return chosen(better, tried, here), ahead > 0, x, y, ahead
@@ -59,6 +59,14 @@ class Square:
     def at_the_border(self, x: Tensor, change: Tensor) -> Tensor:
         """The change made as large as the ball allows, and cut where the image ends."""
         return x + self.around.project(x, self.around.eps * self.around.direction(change))
+
+
+def margin_at(f: nn.Module, points: Tensor, y: Tensor) -> Tensor:
+    """The margin of each point, which has no bound where f answers with NaN: that is never right."""
+    logits = f(points)
+    # Nothing is greater than NaN, as that of two infinite logits: any other margin is better.
+    ahead = margin(logits, y).nan_to_num(-torch.inf, torch.inf, -torch.inf)
+    return ahead.masked_fill(decided(logits) == NO_CLASS, torch.inf)
 
 
 Placed = tuple[Tensor, Tensor, Tensor]

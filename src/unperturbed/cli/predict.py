@@ -19,6 +19,7 @@ from ..progress import watching
 from ..recipes import usual_budget
 from ..recipes.budgets import Budget, chosen
 from ..report import Report
+from ..risks import NO_CLASS
 from ..runs import RunDirectory
 from ..runtime import pick_device
 from .options import leading_words, parse
@@ -89,10 +90,11 @@ def answered(
             "probability": round(probability, 6),
             "under": {
                 result.name: {
-                    "answer": finished.classes[int(result.predicted[place])],
-                    "stands": bool(result.predicted[place] == answer),
+                    "answer": finished.classes[said] if said != NO_CLASS else None,
+                    "stands": said == answer,
                 }
                 for result in (() if report is None else report.attacks)
+                for said in [int(result.predicted[place])]
             },
         }
         for place, (path, answer, probability) in enumerate(zip(paths, answers.tolist(), sure.tolist(), strict=True))
@@ -107,7 +109,7 @@ def as_text(rows: list[dict[str, Any]], report: Report | None, width: int = 118)
     for result in attacks:
         table.add_column(f"under {result.name}")
     for row in rows:
-        under = [STANDS if found["stands"] else found["answer"] for found in row["under"].values()]
+        under = [STANDS if found["stands"] else found["answer"] or "NaN" for found in row["under"].values()]
         cells = (row["picture"], row["answer"], f"{row['probability']:.1%}", *under)
         table.add_row(*(escape(printable(cell)) for cell in cells))
     console = Console(width=width, force_terminal=sys.stdout.isatty(), highlight=False)

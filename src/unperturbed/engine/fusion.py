@@ -45,8 +45,8 @@ class Mapped:
         def step(x: Tensor, theta: Tensor, gradient: Tensor, length: float) -> Tensor:
             return climbed(around, x, theta, gradient, length)
 
-        def stride(x: Tensor, gradient: Tensor, length: float) -> Tensor:
-            return long_step(around, x, gradient, length)
+        def stride(x: Tensor, theta: Tensor, gradient: Tensor, length: float) -> Tensor:
+            return long_step(around, x, theta, gradient, length)
 
         self.identity, self.sample, self.distance = around.identity, around.sample, around.distance
         self.scaled, self.contains, self.direction = around.scaled, around.contains, around.direction

@@ -57,15 +57,20 @@ class Composed:
 
         Without x, a part is taken to have so many parameters or one for each value of an image, as all of ours have.
         """
-        return self.long_step(
-            gradient.new_zeros(len(gradient), 1, 1, self.values_of_an_image(gradient.shape[1])), gradient, 1.0
+        gray = gradient.new_full((len(gradient), 1, 1, self.values_of_an_image(gradient.shape[1])), 0.5)
+        return joined(
+            [long_step(part, gray, part.identity(gray), own, 1.0) for part, own in self.pieces(gray, gradient)]
         )
 
-    def long_step(self, x: Tensor, gradient: Tensor, length: float) -> Tensor:
-        return joined([long_step(part, x, own, length) for part, own in self.pieces(x, gradient)])
+    def long_step(self, x: Tensor, theta: Tensor, gradient: Tensor, length: float) -> Tensor:
+        steps: list[Tensor] = []
+        for (part, own), (_, slope) in zip(self.pieces(x, theta), self.pieces(x, gradient), strict=True):
+            steps.append(long_step(part, x, own, slope, length))
+            x = part.transform(x, own)
+        return joined(steps)
 
     def climbed(self, x: Tensor, theta: Tensor, gradient: Tensor, length: float) -> Tensor:
-        return self.project(x, theta + self.long_step(x, gradient, length))
+        return self.project(x, theta + self.long_step(x, theta, gradient, length))
 
     def scaled(self, fraction: float) -> Self:
         return replace(self, parts=tuple(part.scaled(fraction) for part in self.parts))

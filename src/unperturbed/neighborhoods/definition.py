@@ -69,17 +69,17 @@ class Climber(Neighborhood, Protocol):
 
 @runtime_checkable
 class Strider(Neighborhood, Protocol):
-    """A neighborhood that measures its own steps: they depend on x, or their distance does not tell their length."""
+    """A neighborhood that measures its own steps: they depend on x and theta, or no distance tells their length."""
 
-    def long_step(self, x: Tensor, gradient: Tensor, length: float) -> Tensor:
-        """The steepest step of that length, in units of the radius."""
+    def long_step(self, x: Tensor, theta: Tensor, gradient: Tensor, length: float) -> Tensor:
+        """The steepest step of that length from theta, in units of the radius."""
         ...
 
 
-def long_step(around: Neighborhood, x: Tensor, gradient: Tensor, length: float) -> Tensor:
-    """The steepest step of that length, in units of the radius."""
+def long_step(around: Neighborhood, x: Tensor, theta: Tensor, gradient: Tensor, length: float) -> Tensor:
+    """The steepest step of that length from theta, in units of the radius."""
     if isinstance(around, Strider):
-        return around.long_step(x, gradient, length)
+        return around.long_step(x, theta, gradient, length)
     direction = around.direction(gradient)
     reach = around.distance(x, direction).clamp_min(1e-12)
     return (length / reach).view(-1, *[1] * (direction.dim() - 1)) * direction

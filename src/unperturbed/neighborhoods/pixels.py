@@ -153,10 +153,16 @@ class L1:
         return (moves / moves.abs().sum(1, keepdim=True).clamp_min(1)).view_as(gradient)
 
     def climbed(self, x: Tensor, theta: Tensor, gradient: Tensor, length: float) -> Tensor:
-        """A step of values that are not at the end of their range; all others would take up its share and stay."""
+        return self.project(x, theta + length * self.direction(self.movable(x, theta, gradient)))
+
+    def long_step(self, x: Tensor, theta: Tensor, gradient: Tensor, length: float) -> Tensor:
+        return length * self.eps * self.direction(self.movable(x, theta, gradient))
+
+    def movable(self, x: Tensor, theta: Tensor, gradient: Tensor) -> Tensor:
+        """The slopes of values that are not at the end of their range; others would take its share and stay."""
         value = x + theta
         ended = ((value < CHANGE) & (gradient < 0)) | ((value > 1 - CHANGE) & (gradient > 0))
-        return self.project(x, theta + length * self.direction(gradient.masked_fill(ended, 0.0)))
+        return gradient.masked_fill(ended, 0.0)
 
     def scaled(self, fraction: float) -> Self:
         return replace(self, eps=fraction * self.eps)
@@ -204,7 +210,7 @@ class L0:
         peak = gradient.flatten(1).abs().amax(1)
         return gradient / peak.clamp_min(SMALLEST).view(-1, 1, 1, 1)
 
-    def long_step(self, x: Tensor, gradient: Tensor, length: float) -> Tensor:
+    def long_step(self, x: Tensor, theta: Tensor, gradient: Tensor, length: float) -> Tensor:
         """As direction has it: a number of pixels, the distance here, is the same for steps of any length."""
         return length * self.direction(gradient)
 

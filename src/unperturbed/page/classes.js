@@ -42,8 +42,9 @@ function drawClasses(chapter, number) {
 
 function confusion(chapter, pairs, title) {
   if (!pairs) return element("p", {}, `${title}: this run did not meet the attack.`);
-  const counts = chapter.classes.map(() => new Array(chapter.classes.length).fill(0));
-  for (const [label, said, count] of pairs) counts[label][said] = count;
+  const answers = pairs.some(([, said]) => said < 0) ? [...chapter.classes, "NaN"] : chapter.classes;
+  const counts = chapter.classes.map(() => new Array(answers.length).fill(0));
+  for (const [label, said, count] of pairs) counts[label][said < 0 ? chapter.classes.length : said] = count;
   const lines = counts.map((row, label) => {
     const all = Math.max(1, row.reduce((sum, count) => sum + count, 0));
     return element("tr", {}, element("th", { scope: "row" }, chapter.classes[label]),
@@ -52,7 +53,7 @@ function confusion(chapter, pairs, title) {
         said === label ? 0 : count / all)));
   });
   return table("confusion", `${title}: images of each class (rows), counted by what the model says (columns).`,
-    ["class", ...chapter.classes], lines);
+    ["class", ...answers], lines);
 }
 
 chapters.forEach(drawClasses);

@@ -109,7 +109,7 @@ class Gallery {
     const figures = [];
     for (const { each, result } of cells) {
       const before = names[this.gallery.before[each.run][place]];
-      const after = names[each.after[place]];
+      const after = names[each.after[place]] ?? "NaN";
       const pixels = attackedPixels(await this.pen(each.sheet), this.gallery, place, each, original);
       const factor = this.gallery.amplified[each.attack];
       const run = this.chapter.runs[each.run];

@@ -102,7 +102,7 @@ class FGSM:
     def __call__(self, loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:
         theta = start_of(self.around, x, self.start, 0.001, rng)
         _, gradient = ascent(loss, self.around, x, theta)
-        theta = self.around.project(x, theta + long_step(self.around, x, gradient, self.step))
+        theta = self.around.project(x, theta + long_step(self.around, x, theta, gradient, self.step))
         return self.around.transform(x, theta).detach()
 
 
@@ -128,7 +128,7 @@ class NFGSM:
         theta = self.around.scaled(self.noise).sample(x, rng)
         _, gradient = ascent(loss, self.around, x, theta)
         wider = self.around.scaled(self.noise + self.step)
-        theta = wider.project(x, theta + long_step(self.around, x, gradient, self.step))
+        theta = wider.project(x, theta + long_step(self.around, x, theta, gradient, self.step))
         return self.around.transform(x, theta).detach()
 
 
@@ -148,11 +148,12 @@ class PowerIteration:
         require_positive("PowerIteration.probe", self.probe)
 
     def __call__(self, loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:
-        slope = torch.empty_like(self.around.identity(x)).normal_(generator=rng)
+        still = self.around.identity(x)
+        slope = torch.empty_like(still).normal_(generator=rng)
         for _ in range(self.iterations):
-            theta = self.around.project(x, long_step(self.around, x, slope, self.probe))
+            theta = self.around.project(x, long_step(self.around, x, still, slope, self.probe))
             _, slope = ascent(loss, self.around, x, theta)
-        return self.around.transform(x, self.around.project(x, long_step(self.around, x, slope, 1.0))).detach()
+        return self.around.transform(x, self.around.project(x, long_step(self.around, x, still, slope, 1.0))).detach()
 
 
 def climbed(around: Neighborhood, x: Tensor, theta: Tensor, gradient: Tensor, length: float) -> Tensor:

@@ -16,6 +16,7 @@ from ..engine import Engine
 from ..evaluation import AttackWatcher, run_attack
 from ..losses import Against, PerImageLoss, cross_entropy
 from ..neighborhoods import L2, Linf, Spatial
+from ..risks import decided
 from ..runtime import generator
 from ..solvers.ascent import ascent
 
@@ -74,7 +75,7 @@ class Memory:
         self.fooled = torch.zeros(images, dtype=torch.bool, device=device)
 
     def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
-        self.fooled |= logits.detach().argmax(1) != target
+        self.fooled |= decided(logits.detach()) != target
         return cross_entropy(logits, target)
 
 
@@ -107,7 +108,7 @@ class Subject:
 
     def __post_init__(self) -> None:
         with torch.no_grad():
-            self.unbroken = self.f(self.x).argmax(1) == self.y
+            self.unbroken = decided(self.f(self.x)) == self.y
         self.panel = self.unbroken.nonzero().flatten()
 
     @property

@@ -377,10 +377,11 @@ def test_the_directory_of_another_recipe_is_refused_untouched(refused, finished,
     assert same_weights(finished, trained)
 
 
-def test_what_train_says_comes_next_can_be_copied_into_a_shell(finished, capsys):
-    beside = finished.rename(finished.with_name("my läufe"))
-    main(["train", "--from", str(beside / "recipe.json"), "--out", str(beside), "--device", "cpu"])
-    assert capsys.readouterr().out.endswith(f"next: unperturbed evaluate '{beside}'\n")
+@pytest.mark.parametrize(("name", "written"), [("my läufe", "'my läufe'"), ("-mine", "./-mine")])
+def test_what_train_says_comes_next_can_be_copied_into_a_shell(finished, capsys, name, written):
+    beside = finished.rename(name)
+    main(["train", "--from", f"{beside}/recipe.json", f"--out={beside}", "--device", "cpu"])
+    assert capsys.readouterr().out.endswith(f"next: unperturbed evaluate {written}\n")
 
 
 def test_weights_that_are_cut_off_are_written_again_by_the_command_that_is_named(finished, trained, refused):

@@ -340,6 +340,10 @@ def test_options_of_parts_that_a_recipe_uses_are_taken(words, capsys):
             "--teacher.steps would do nothing, for there is no teacher: add --labeler",
         ),
         ([RECIPE, "--validation.every=5"], "--validation.every would do nothing, for no labels are held out: set"),
+        (
+            [RECIPE, "--unlabeled=a.npy", "--data.unlabeled_files", "b.npy"],
+            "--data.unlabeled-files would do nothing, for --unlabeled names such files too: name all of them there",
+        ),
         ([RECIPE, "--device", "cuda:99"], "there is no device 'cuda:99' on this machine"),
     ],
 )
@@ -422,6 +426,12 @@ def test_a_slip_is_answered_with_what_to_write(refused, words, sentence):
 def test_the_time_for_a_trust_card_is_checked_before_any_attack(refused, finished):
     sentence = refused("evaluate", finished, "--trust", "--trust-seconds", "-1")
     assert "--trust-seconds must be a positive number, got -1.0" in sentence
+    assert not (finished / "report.json").exists()
+
+
+def test_the_time_for_a_trust_card_that_nobody_asked_for_is_refused(refused, finished):
+    sentence = refused("evaluate", finished, "--trust-seconds", "60")
+    assert "--trust-seconds would do nothing, for no trust card was asked for: add --trust, or omit it" in sentence
     assert not (finished / "report.json").exists()
 
 

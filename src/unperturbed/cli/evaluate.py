@@ -27,7 +27,7 @@ from ..solvers import require_count, require_positive
 from ..training import fresh_model
 from ..trust import Card
 from ..trust import trust as examine
-from .options import EXAMPLE, leading_words, parse
+from .options import EXAMPLE, leading_words, parse, refuse_options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +79,8 @@ def evaluate(arguments: list[str]) -> None:
         require_positive("--trust-seconds", command.trust_seconds)
         if command.budget.eps * command.budget.fraction == 0:
             raise ValueError("--trust looks around each image, and with eps or fraction 0 nothing is there: omit one")
+    else:
+        refuse_options(rest, "no trust card was asked for: add --trust", "--trust-seconds")
     run = RunDirectory(Path(words[0]))
     dataset = load(recipe.data.name, command.data)
     model = fresh_model(recipe, dataset)

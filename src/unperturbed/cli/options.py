@@ -75,3 +75,10 @@ def leading_word(arguments: list[str]) -> tuple[str | None, list[str]]:
     if arguments and not arguments[0].startswith("-"):
         return arguments[0], arguments[1:]
     return None, arguments
+
+
+def refuse_options(words: list[str], reason: str, *beginnings: str) -> None:
+    """Refuse the first option that begins so, if there is one: it would do nothing, for that reason."""
+    for option in (word.partition("=")[0].replace("_", "-") for word in words):
+        if option.startswith(beginnings):
+            raise ValueError(f"{option} would do nothing, for {reason}, or omit it")

@@ -137,7 +137,7 @@ def with_checksum(recipe: Recipe, found: str) -> Recipe:
     if wanted not in (None, found):
         raise ValueError(
             f"the recipe is for other images or labels of {recipe.data.sources} (SHA-256 {wanted}, these have "
-            f"{found}): restore the data, or set data.sha256 to null in the recipe"
+            f"{found}): restore the data, or, where others are meant, as with --data.labeled, add --data.sha256 None"
         )
     return replace(recipe, data=replace(recipe.data, sha256=found))
 

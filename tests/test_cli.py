@@ -16,6 +16,8 @@ import torch
 import unperturbed
 from unperturbed import recipe as recipe_files
 from unperturbed.cli import COMMANDS, main
+from unperturbed.models import DigitsCNN
+from unperturbed.neighborhoods import Linf
 from unperturbed.recipes import RECIPES, named
 from unperturbed.recipes.budgets import SETS, Budget
 from unperturbed.recipes.methods import DEFENSES
@@ -232,6 +234,17 @@ def test_any_field_of_a_recipe_is_overridden_by_its_name(capsys):
         ramp=replace(default.ramp, over=0.25),
         data=replace(default.data, labeled=50, unlabeled=200, split="first", flip=True),
     )
+
+
+def test_parts_that_a_recipe_may_lack_are_edited_where_it_has_them(capsys, tmp_path):
+    teacher = replace(named(RECIPE).teacher, model=DigitsCNN(channels=(2, 2, 2), hidden=4))
+    recipe = replace(named("digits-pixel-srt-fast"), labeler="teacher", teacher=teacher)
+    (tmp_path / "recipe.json").write_text(recipe_files.dumps(recipe))
+    words = ["--teacher.model.hidden", "6", "--validation.solver.around.eps", "8/255"]
+    main(["train", "--from", str(tmp_path / "recipe.json"), "--dry-run", *words])
+    edited = recipe_files.loads(capsys.readouterr().out)
+    assert edited.teacher.model == replace(teacher.model, hidden=6)
+    assert edited.validation.solver == replace(recipe.validation.solver, around=Linf(eps=8 / 255))
 
 
 def test_training_writes_a_run_and_says_what_comes_next(capsys, tmp_path):

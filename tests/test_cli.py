@@ -734,8 +734,8 @@ def test_the_whole_story_of_an_error_is_there_for_those_who_ask(monkeypatch):
         main(["evalute"])
 
 
-def as_a_process(*words, stdout=subprocess.PIPE):
-    environment = os.environ | {"PYTHONPATH": str(Path(unperturbed.__file__).parent.parent)}
+def as_a_process(*words, stdout=subprocess.PIPE, **variables):
+    environment = os.environ | {"PYTHONPATH": str(Path(unperturbed.__file__).parent.parent)} | variables
     command = [sys.executable, "-m", "unperturbed", *words]
     return subprocess.run(
         command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment, check=False, timeout=120
@@ -750,6 +750,27 @@ def test_output_that_nobody_reads_to_its_end_is_no_fault(words):
     os.close(writer)
     assert done.stderr == ""
     assert done.returncode == 141
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "ascii:surrogateescape"])
+def test_output_in_an_encoding_that_lacks_letters_is_no_fault(finished, encoding):
+    words = ["evaluate", str(finished), "--attacks", "fgsm", "--images", "5"]
+    done = as_a_process(*words, PYTHONIOENCODING=encoding)
+    assert done.returncode == 0, done.stderr
+    assert "? fgsm " in done.stdout
+
+
+@pytest.mark.skipif(os.name != "posix", reason="closes streams in a shell")
+def test_streams_that_are_closed_are_no_fault(finished):
+    words = [sys.executable, "-m", "unperturbed", "evaluate", str(finished), "--attacks", "fgsm", "--images", "5"]
+    environment = os.environ | {"PYTHONPATH": str(Path(unperturbed.__file__).parent.parent)}
+    for closed, left in ((">&-", ""), ("2>&-", "accuracy")):
+        command = [*("sh", "-c", f'exec "$@" {closed}', "sh"), *words]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+        assert left in done.stdout
+        assert "unmoved" not in done.stdout, "what is for stderr is not in the way on stdout"
 
 
 def test_the_package_runs_as_a_module():

@@ -14,6 +14,7 @@ import safetensors.torch
 import torch
 
 import unperturbed
+from evaluated_runs import write_card
 from unperturbed import recipe as recipe_files
 from unperturbed.cli import COMMANDS, main
 from unperturbed.models import DigitsCNN
@@ -514,6 +515,21 @@ def test_a_report_that_is_replaced_is_kept_under_another_name(finished, capsys, 
     assert aside.read_bytes() == before
     assert f"it is kept as {aside}" in capsys.readouterr().err
     assert read(finished / "report.json")["fgsm"] is not None
+
+
+def test_a_trust_card_goes_with_the_report_that_it_was_made_with(finished, capsys):
+    command = ["evaluate", str(finished), "--images", "10", "--device", "cpu", "--attacks"]
+    main([*command, "fgsm"])
+    write_card(finished)
+    card = (finished / "trust.json").read_bytes()
+    main([*command, "fgsm,randadv"])
+    assert (finished / "trust.json").read_bytes() == card
+    capsys.readouterr()
+    main([*command, "fgsm", "--budget.eps", "0.01"])
+    assert not (finished / "trust.json").exists(), "it was made within another budget"
+    (aside,) = finished.glob("trust-*.json")
+    assert aside.read_bytes() == card
+    assert f" with {aside}" in capsys.readouterr().err
 
 
 def test_attacks_within_different_budgets_are_never_in_one_report(finished, capsys):

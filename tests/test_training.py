@@ -413,6 +413,16 @@ def test_a_teacher_that_cannot_be_trained_is_refused_before_anything_is_written(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_run_that_has_ended_needs_no_teacher_any_more(tmp_path):
+    recipe = replace(TAUGHT, teacher=Teacher(steps=2))
+    training.train_together({tmp_path / "run": recipe}, device="cpu", teachers=tmp_path / "gone")
+    weights = (tmp_path / "run" / "model.safetensors").read_bytes()
+    (tmp_path / "run" / "model.safetensors").unlink()
+    training.train_together({tmp_path / "run": recipe}, device="cpu", teachers=tmp_path / "teachers")
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == weights
+    assert not (tmp_path / "teachers").exists()
+
+
 def test_a_teacher_leaves_checkpoints_as_often_as_its_run(tmp_path):
     recipe = replace(TAUGHT, teacher=Teacher(steps=3, batch=20))
     often, rarely = tmp_path / "often", tmp_path / "rarely"

@@ -207,12 +207,12 @@ def prepare(
         held.enter_context(run.alone(waiting))
         run.claim(recipe)
         run.mend(None if watcher is None else watcher.warned)
-    if recipe.labeler == "teacher":
-        trainer.outer.labeler = teach(recipe, dataset, watcher=watcher)
     trainer.processes.collected(run.path)
     state = run.read_checkpoint(device)
     if state is not None:
         trainer.resume(state)
+    if recipe.labeler == "teacher" and not trainer.ended:
+        trainer.outer.labeler = teach(recipe, dataset, watcher=watcher)
     if trainer.processes.first:
         run.forget_log_after(trainer.step)
     return run, trainer

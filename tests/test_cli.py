@@ -14,8 +14,11 @@ import safetensors.torch
 import torch
 
 import unperturbed
+from evaluated_runs import write_card
 from unperturbed import recipe as recipe_files
 from unperturbed.cli import COMMANDS, main
+from unperturbed.models import DigitsCNN
+from unperturbed.neighborhoods import Linf
 from unperturbed.recipes import RECIPES, named
 from unperturbed.recipes.budgets import SETS, Budget
 from unperturbed.recipes.methods import DEFENSES
@@ -234,6 +237,17 @@ def test_any_field_of_a_recipe_is_overridden_by_its_name(capsys):
     )
 
 
+def test_parts_that_a_recipe_may_lack_are_edited_where_it_has_them(capsys, tmp_path):
+    teacher = replace(named(RECIPE).teacher, model=DigitsCNN(channels=(2, 2, 2), hidden=4))
+    recipe = replace(named("digits-pixel-srt-fast"), labeler="teacher", teacher=teacher)
+    (tmp_path / "recipe.json").write_text(recipe_files.dumps(recipe))
+    words = ["--teacher.model.hidden", "6", "--validation.solver.around.eps", "8/255"]
+    main(["train", "--from", str(tmp_path / "recipe.json"), "--dry-run", *words])
+    edited = recipe_files.loads(capsys.readouterr().out)
+    assert edited.teacher.model == replace(teacher.model, hidden=6)
+    assert edited.validation.solver == replace(recipe.validation.solver, around=Linf(eps=8 / 255))
+
+
 def test_training_writes_a_run_and_says_what_comes_next(capsys, tmp_path):
     out = tmp_path / "some" / "where"
     main(["train", RECIPE, "--out", str(out), *TINY])
@@ -340,6 +354,10 @@ def test_options_of_parts_that_a_recipe_uses_are_taken(words, capsys):
             "--teacher.steps would do nothing, for there is no teacher: add --labeler",
         ),
         ([RECIPE, "--validation.every=5"], "--validation.every would do nothing, for no labels are held out: set"),
+        (
+            [RECIPE, "--unlabeled=a.npy", "--data.unlabeled_files", "b.npy"],
+            "--data.unlabeled-files would do nothing, for --unlabeled names such files too: name all of them there",
+        ),
         ([RECIPE, "--device", "cuda:99"], "there is no device 'cuda:99' on this machine"),
     ],
 )
@@ -377,10 +395,11 @@ def test_the_directory_of_another_recipe_is_refused_untouched(refused, finished,
     assert same_weights(finished, trained)
 
 
-def test_what_train_says_comes_next_can_be_copied_into_a_shell(finished, capsys):
-    beside = finished.rename(finished.with_name("my läufe"))
-    main(["train", "--from", str(beside / "recipe.json"), "--out", str(beside), "--device", "cpu"])
-    assert capsys.readouterr().out.endswith(f"next: unperturbed evaluate '{beside}'\n")
+@pytest.mark.parametrize(("name", "written"), [("my läufe", "'my läufe'"), ("-mine", "./-mine")])
+def test_what_train_says_comes_next_can_be_copied_into_a_shell(finished, capsys, name, written):
+    beside = finished.rename(name)
+    main(["train", "--from", f"{beside}/recipe.json", f"--out={beside}", "--device", "cpu"])
+    assert capsys.readouterr().out.endswith(f"next: unperturbed evaluate {written}\n")
 
 
 def test_weights_that_are_cut_off_are_written_again_by_the_command_that_is_named(finished, trained, refused):
@@ -421,6 +440,12 @@ def test_a_slip_is_answered_with_what_to_write(refused, words, sentence):
 def test_the_time_for_a_trust_card_is_checked_before_any_attack(refused, finished):
     sentence = refused("evaluate", finished, "--trust", "--trust-seconds", "-1")
     assert "--trust-seconds must be a positive number, got -1.0" in sentence
+    assert not (finished / "report.json").exists()
+
+
+def test_the_time_for_a_trust_card_that_nobody_asked_for_is_refused(refused, finished):
+    sentence = refused("evaluate", finished, "--trust-seconds", "60")
+    assert "--trust-seconds would do nothing, for no trust card was asked for: add --trust, or omit it" in sentence
     assert not (finished / "report.json").exists()
 
 
@@ -490,6 +515,21 @@ def test_a_report_that_is_replaced_is_kept_under_another_name(finished, capsys, 
     assert aside.read_bytes() == before
     assert f"it is kept as {aside}" in capsys.readouterr().err
     assert read(finished / "report.json")["fgsm"] is not None
+
+
+def test_a_trust_card_goes_with_the_report_that_it_was_made_with(finished, capsys):
+    command = ["evaluate", str(finished), "--images", "10", "--device", "cpu", "--attacks"]
+    main([*command, "fgsm"])
+    write_card(finished)
+    card = (finished / "trust.json").read_bytes()
+    main([*command, "fgsm,randadv"])
+    assert (finished / "trust.json").read_bytes() == card
+    capsys.readouterr()
+    main([*command, "fgsm", "--budget.eps", "0.01"])
+    assert not (finished / "trust.json").exists(), "it was made within another budget"
+    (aside,) = finished.glob("trust-*.json")
+    assert aside.read_bytes() == card
+    assert f" with {aside}" in capsys.readouterr().err
 
 
 def test_attacks_within_different_budgets_are_never_in_one_report(finished, capsys):
@@ -710,8 +750,8 @@ def test_the_whole_story_of_an_error_is_there_for_those_who_ask(monkeypatch):
         main(["evalute"])
 
 
-def as_a_process(*words, stdout=subprocess.PIPE):
-    environment = os.environ | {"PYTHONPATH": str(Path(unperturbed.__file__).parent.parent)}
+def as_a_process(*words, stdout=subprocess.PIPE, **variables):
+    environment = os.environ | {"PYTHONPATH": str(Path(unperturbed.__file__).parent.parent)} | variables
     command = [sys.executable, "-m", "unperturbed", *words]
     return subprocess.run(
         command, stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment, check=False, timeout=120
@@ -726,6 +766,27 @@ def test_output_that_nobody_reads_to_its_end_is_no_fault(words):
     os.close(writer)
     assert done.stderr == ""
     assert done.returncode == 141
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "ascii:surrogateescape"])
+def test_output_in_an_encoding_that_lacks_letters_is_no_fault(finished, encoding):
+    words = ["evaluate", str(finished), "--attacks", "fgsm", "--images", "5"]
+    done = as_a_process(*words, PYTHONIOENCODING=encoding)
+    assert done.returncode == 0, done.stderr
+    assert "? fgsm " in done.stdout
+
+
+@pytest.mark.skipif(os.name != "posix", reason="closes streams in a shell")
+def test_streams_that_are_closed_are_no_fault(finished):
+    words = [sys.executable, "-m", "unperturbed", "evaluate", str(finished), "--attacks", "fgsm", "--images", "5"]
+    environment = os.environ | {"PYTHONPATH": str(Path(unperturbed.__file__).parent.parent)}
+    for closed, left in ((">&-", ""), ("2>&-", "accuracy")):
+        command = [*("sh", "-c", f'exec "$@" {closed}', "sh"), *words]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+        assert left in done.stdout
+        assert "unmoved" not in done.stdout, "what is for stderr is not in the way on stdout"
 
 
 def test_the_package_runs_as_a_module():

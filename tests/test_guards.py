@@ -119,6 +119,28 @@ def test_unlabeled_images_count_in_at_where_an_average_or_a_teacher_labels_them(
         require_use_by(Recipe(objective=AT()), 1)
 
 
+@pytest.mark.parametrize("labeler", ["average", "teacher"])
+@pytest.mark.parametrize(
+    ("objective", "unlabeled", "advice"),
+    [
+        (Standard(), 0, "omit it, or choose a recipe that asks"),
+        (KLR(), 0, "omit it, or choose a recipe that asks"),
+        (UAT(), 5, "omit it, or choose a recipe that asks"),
+        (AT(), 0, "omit it, set --data.unlabeled None, or choose"),
+        (TRADES(), 0, "omit it, set --data.unlabeled None, or choose"),
+        (UAT(form="++"), 0, "omit it, set --data.unlabeled None, or choose"),
+        (Mixture(objectives=(AT(), Standard())), 0, "omit it, set --data.unlabeled None, or choose"),
+    ],
+)
+def test_a_labeler_that_nobody_asks_is_refused(labeler, objective, unlabeled, advice):
+    recipe = Recipe(objective=objective, labeler=labeler)
+    words = f"--labeler {labeler} would do nothing, for {type(objective).__name__} asks nobody about {unlabeled} "
+    with pytest.raises(ValueError, match=f"{words}unlabeled images: {advice}"):
+        require_use_by(recipe, unlabeled)
+    require_use_by(Recipe(objective=SRT(), labeler=labeler), 0)
+    require_use_by(Recipe(objective=Mixture(objectives=(objective, SRT())), labeler=labeler), unlabeled)
+
+
 def test_unlabeled_images_count_in_the_at_of_a_teacher_whose_own_average_labels_them():
     averaged = Teacher(objective=AT(), unlabeled=True, labeler="average", averaging=Average(decay=0.9))
     require_use_by(Recipe(labeler="teacher", teacher=averaged), 1)

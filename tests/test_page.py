@@ -7,6 +7,7 @@ import re
 import shlex
 from dataclasses import replace
 from html import unescape
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,10 +26,11 @@ from unperturbed.page.evaluated import read_groups, titled
 from unperturbed.page.markup import script_data, text
 from unperturbed.page.pages import summary_of
 from unperturbed.page.pictures import balanced, draw_pictures, sheet_of
-from unperturbed.page.sections import findings, lines_of
+from unperturbed.page.sections import findings, lines_of, page_command
 from unperturbed.page.tables import results_table
 from unperturbed.recipes import RECIPES, usual_budget
 from unperturbed.report import AttackResult, read
+from unperturbed.runs import RunDirectory
 from unperturbed.trust import card as cards
 
 CPU = torch.device("cpu")
@@ -220,6 +222,14 @@ def test_the_command_of_an_edited_recipe_names_what_was_edited_or_the_file(group
     assert commands(again, group.dataset)[0].startswith("unperturbed train digits-pixel-srt --steps 7 --out ")
     other = replace(run, run=replace(run.run, recipe=replace(run.recipe, name="mine")))
     assert f"--from {run.directory / 'recipe.json'}" in commands(other, group.dataset)[0]
+
+
+def test_the_commands_do_not_take_a_directory_for_an_option(group):
+    run = group.runs[0]
+    dashed = replace(run, run=replace(run.run, directory=RunDirectory(Path("-mine"))))
+    assert all("./-mine" in command.split() for command in commands(dashed, group.dataset))
+    written = page_command([Path("-mine")], ["--images", "0"], Path("-page.html"))
+    assert written == "unperturbed report ./-mine --images 0 --out ./-page.html"
 
 
 def test_the_gallery_is_balanced_and_its_choice_seeded():

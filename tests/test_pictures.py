@@ -297,6 +297,10 @@ def test_a_model_trained_on_pictures_is_asked_about_others(album, tmp_path, caps
     cli.main(["predict", str(run), str(album / "cat"), "--attacks", "pgd", "--budget.eps", "0.5"])
     said = capsys.readouterr().out
     assert re.search(r"^answers that stand under pgd \(Linf 0.5, .*\): \d+ of 10$", said, re.M)
+    with pytest.raises(
+        SystemExit, match=r"--budget\.eps would do nothing, for no attack is asked for: add --attacks"
+    ):
+        cli.main(["predict", str(run), str(album / "cat"), "--budget.eps", "0.5"])
 
 
 def test_an_answer_stands_where_an_attack_leaves_its_class():

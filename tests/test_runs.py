@@ -489,7 +489,7 @@ def test_a_directory_that_is_empty_or_not_there_is_made_the_runs_own(tmp_path):
 def test_half_written_files_are_no_obstacle_and_swept_away_once_they_are_surely_abandoned(tmp_path, claimed_before):
     if claimed_before:
         RunDirectory(tmp_path).claim(Recipe())
-    names = ("checkpoint.pt.1", "report.json.2", "trust.json.3", "sweep.json.4")
+    names = ("checkpoint.pt.1", "report.json.2", "trust-1a2b3c4d.json.3", "sweep.json.4")
     mine, abandoned, *alive = (tmp_path / f".{name}.new" for name in names)
     for file in (mine, abandoned, *alive):
         file.write_bytes(b"half")

@@ -27,7 +27,7 @@ from unperturbed import cli, training
 from unperturbed.data import Data
 from unperturbed.datasets import load
 from unperturbed.guards import DivergedError, sees_unlabeled
-from unperturbed.models import DigitsCNN
+from unperturbed.models import DigitsCNN, SmallCNN
 from unperturbed.neighborhoods import Linf
 from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Standard, Terms
 from unperturbed.recipe import SGD, Recipe, Teacher, Validation, read
@@ -397,6 +397,39 @@ def test_a_teacher_with_fewer_labels_than_its_batch_is_refused_before_anything_i
     assert not list(tmp_path.iterdir())
     seeing_all = replace(recipe, teacher=Teacher(steps=2, unlabeled=True, objective=SRT(solver=ASCENT)))
     training.train_together({tmp_path / "run": seeing_all}, device="cpu", teachers=tmp_path / "teachers")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"model": SmallCNN()}, "SmallCNN needs images of shape (1, 16, 16) or larger"),
+        ({"batch": 500, "unlabeled": True, "objective": SRT(solver=ASCENT)}, "batch of 500 is larger than the 300 "),
+    ],
+)
+def test_a_teacher_that_cannot_be_trained_is_refused_before_anything_is_written(tmp_path, changes, reason):
+    recipe = replace(TAUGHT, teacher=Teacher(steps=2, **changes))
+    with pytest.raises(ValueError, match="the teacher cannot be trained: " + re.escape(reason)):
+        training.train_together({tmp_path / "run": recipe}, device="cpu", teachers=tmp_path / "teachers")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_has_ended_needs_no_teacher_any_more(tmp_path):
+    recipe = replace(TAUGHT, teacher=Teacher(steps=2))
+    training.train_together({tmp_path / "run": recipe}, device="cpu", teachers=tmp_path / "gone")
+    weights = (tmp_path / "run" / "model.safetensors").read_bytes()
+    (tmp_path / "run" / "model.safetensors").unlink()
+    training.train_together({tmp_path / "run": recipe}, device="cpu", teachers=tmp_path / "teachers")
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == weights
+    assert not (tmp_path / "teachers").exists()
+
+
+def test_a_teacher_leaves_checkpoints_as_often_as_its_run(tmp_path):
+    recipe = replace(TAUGHT, teacher=Teacher(steps=3, batch=20))
+    often, rarely = tmp_path / "often", tmp_path / "rarely"
+    training.train_together({often: recipe}, device="cpu", teachers=tmp_path / "a", checkpoint_seconds=0)
+    training.train_together({rarely: recipe}, device="cpu", teachers=tmp_path / "b")
+    assert len(list(tmp_path.glob("a/*/checkpoint-before.pt"))) == 1
+    assert not list(tmp_path.glob("b/*/checkpoint-before.pt"))
 
 
 def test_a_teacher_may_have_a_network_and_a_batch_of_its_own(tmp_path):

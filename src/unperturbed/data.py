@@ -83,7 +83,9 @@ def split(labels: Tensor, spec: Data, classes: int, *, extra: int = 0) -> Split:
         trained, held_out, rest = _balanced(labels, spec, labeled, classes, extra)
     counts = torch.bincount(labels[trained], minlength=classes)
     if len(empty := (counts == 0).nonzero()):
-        label, advice = int(empty[0]), "raise --data.labeled, lower --data.validation or choose --data.split balanced"
+        label, advice = int(empty[0]), "raise --data.labeled"
+        advice += ", or lower --data.validation" if spec.validation else ""
+        advice += ", or choose --data.split balanced" if spec.split == "first" else ""
         if not (labels == label).any():
             advice = f"no image at all has that label; add some, or number the {classes} classes without a gap"
         raise ValueError(f"no labeled image of class {label} is among the {len(trained)} to train on: {advice}")

@@ -53,7 +53,7 @@ def files_for(out: Path) -> list[Path]:
     if out.suffix or not out.name:
         raise ValueError(
             f"a figure cannot be written to {printable(out)}: end its name with {', '.join(KINDS)}, "
-            "or with none of them for a PNG and a PDF"
+            "or give it no ending at all, for a PNG and a PDF"
         )
     return [out.with_suffix(".png"), out.with_suffix(".pdf")]
 

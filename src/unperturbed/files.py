@@ -9,7 +9,7 @@ from pathlib import Path
 
 LONGEST_WRITE = 3600.0
 """seconds after which nobody is still writing a file"""
-WRITTEN_WITHOUT_LOCK = (".report", ".trust.json.", ".sweep", ".attack.json.", ".reproduced.json.")
+WRITTEN_WITHOUT_LOCK = (".report", ".trust", ".sweep", ".attack.json.", ".reproduced.json.")
 """how the names of files begin that an evaluation may be writing while nobody trains"""
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from .averaging import Average
-from .objectives import AT, KLR, TRADES, Mixture, Objective, Standard, require_objective
+from .objectives import AT, KLR, TRADES, UAT, Mixture, Objective, Standard, require_objective
 from .printing import quoted
 from .recipe import SGD, Recipe, require_schedule
 from .schedules import Cyclic, Piecewise
@@ -96,6 +96,17 @@ def sees_unlabeled(objective: Objective, *, labeled_by_another: bool = False) ->
     return type(objective) not in (Standard, KLR)
 
 
+def asks_labeler(objective: Objective, unlabeled: int) -> bool:
+    """Whether an objective asks another model for labels of so many unlabeled images; a stranger's may."""
+    match objective:
+        case Mixture(objectives=several):
+            return any(asks_labeler(one, unlabeled) for one in several)
+        case AT() | TRADES() | UAT(form="++"):
+            return unlabeled > 0
+        case _:
+            return not isinstance(objective, Standard | KLR | UAT)
+
+
 def has_robust_term(objective: Objective) -> bool:
     """Whether an objective has a second term, which may outweigh the labels; a stranger's may have."""
     if type(objective) is Mixture:
@@ -113,12 +124,18 @@ def require_use(objective: Objective, unlabeled: int, advice: str, *, labeled_by
 
 
 def require_use_by(recipe: Recipe, unlabeled: int) -> None:
-    """Refuse unlabeled images that the objective of a recipe does not look at, or that of its teacher."""
+    """Refuse unlabeled images that the objective of a recipe or of its teacher ignores, and an idle labeler."""
     labeled = (
         "set --labeler teacher or average, " if sees_unlabeled(recipe.objective, labeled_by_another=True) else ""
     )
     advice = f"set --data.unlabeled 0 and name no files of them, {labeled}or choose a recipe that uses them, as SRT's"
     require_use(recipe.objective, unlabeled, advice, labeled_by_another=recipe.labeler != "current")
+    if recipe.labeler != "current" and not asks_labeler(recipe.objective, unlabeled):
+        others = ", set --data.unlabeled None" if asks_labeler(recipe.objective, 1) else ""
+        raise ValueError(
+            f"--labeler {recipe.labeler} would do nothing, for {type(recipe.objective).__name__} asks nobody about "
+            f"{unlabeled} unlabeled images: omit it{others}, or choose a recipe that asks, as SRT's"
+        )
     if recipe.labeler == "teacher" and recipe.teacher.unlabeled:
         averaged = recipe.teacher.labeler == "average"
         advice = "leave --teacher.unlabeled out"
@@ -141,7 +158,7 @@ def with_checksum(recipe: Recipe, found: str) -> Recipe:
     if wanted not in (None, found):
         raise ValueError(
             f"the recipe is for other images or labels of {recipe.data.sources} (SHA-256 {wanted}, these have "
-            f"{found}): restore the data, or set data.sha256 to null in the recipe"
+            f"{found}): restore the data, or, where others are meant, as with --data.labeled, add --data.sha256 None"
         )
     return replace(recipe, data=replace(recipe.data, sha256=found))
 

@@ -35,8 +35,9 @@ def counted(count: int, noun: str) -> str:
 
 
 def in_shell(path: object) -> str:
-    """A path as it is to be written in a command that is shown for copying: spaces and the like are quoted."""
-    return printable(shlex.quote(str(path)))
+    """A path as it is to be written in a command that is shown for copying: quoted, and never taken for an option."""
+    word = str(path)
+    return printable(shlex.quote(f"./{word}" if word.startswith("-") else word))
 
 
 def spelled(letter: str) -> str:

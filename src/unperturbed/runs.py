@@ -8,7 +8,8 @@ model.safetensors     the weights of the finished model
 report.json           what an evaluation found
 trust.json            reasons not to believe it, looked for by evaluate --trust
 sweep.json            what it found at several perturbation fractions, for a curve
-report-1a2b3c4d.json  a report that was replaced by one on other images or with other settings; so too for sweeps
+report-1a2b3c4d.json  a report that was replaced by one on other images or with other settings; so too for sweeps and
+                      trust cards
 attack.json           what attacks that were interrupted have found so far
 model-other.safetensors  the weights that a finished run did not keep, in a reproduction
 report-other.json     what an evaluation found on the weights that were not kept, in a reproduction

@@ -1,11 +1,14 @@
-"""The machine: which device is used, how random numbers are seeded on it, and what a report says of it."""
+"""The machine: which device is used, where things are kept, how random numbers are seeded, what a report says."""
 
 import hashlib
+import os
 import platform
 from collections import abc
 from contextlib import contextmanager
 from importlib import metadata
+from pathlib import Path
 
+import pooch
 import torch
 from torch import Generator
 
@@ -23,6 +26,11 @@ def pick_device(name: str = "auto") -> torch.device:
         found = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
         raise ValueError(f"there is no device {name!r} on this machine, which has {', '.join(found)}") from error
     return device
+
+
+def cache() -> Path:
+    """Where things made once are kept: UNPERTURBED_CACHE, or the user's cache directory."""
+    return Path(os.environ.get("UNPERTURBED_CACHE") or pooch.os_cache("unperturbed"))
 
 
 def derived_seed(seed: int, *words: str | int) -> int:

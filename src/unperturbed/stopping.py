@@ -47,7 +47,7 @@ def leave_checkpoints(prepared: Sequence[tuple[RunDirectory, Trainer]]) -> NoRet
 
 def leave_checkpoint(run: RunDirectory, trainer: Trainer, *, alone: bool) -> None:
     """Keep where a run that has not ended has got to, if its numbers are finite."""
-    if trainer.processes.first and trainer.step < trainer.steps and not trainer.selection.fallen:
+    if trainer.processes.first and not trainer.ended:
         with telling_of_divergence(run, alone=alone):
             trainer.require_finite(everywhere=False)
         run.write_checkpoint(trainer.state())

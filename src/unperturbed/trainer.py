@@ -196,6 +196,11 @@ class Trainer:
         """Take the steps that remain; random numbers of the caller are left as they were."""
         run_together([self.steps_to_take(watcher, write_log, write_checkpoint, checkpoint_seconds)], self.device)
 
+    @property
+    def ended(self) -> bool:
+        """Whether there is no step left to take."""
+        return self.step >= self.steps or bool(self.selection.fallen)
+
     def steps_to_take(
         self,
         watcher: Watcher | None = None,
@@ -206,7 +211,7 @@ class Trainer:
         """Take a step whenever the next one is asked for, with all that a run does between its steps."""
         logged = saved = time.perf_counter()
         logged_step = self.step
-        while self.step < self.steps and not self.selection.fallen:
+        while not self.ended:
             self.advance()
             done = self.step == self.steps
             if watcher is not None:

@@ -1,13 +1,12 @@
 """The two ways into training: `fit` for a model and tensors of one's own, `train` for a recipe and a directory."""
 
 import hashlib
-import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import pooch
 import torch
 from torch import Tensor, nn
 
@@ -24,7 +23,7 @@ from .processes import own_device, present
 from .progress import Warnings, watcher_of_teacher
 from .recipe import SGD, Recipe
 from .runs import RunDirectory
-from .runtime import derived_seed, pick_device
+from .runtime import cache, derived_seed, pick_device
 from .schedules import Cyclic, Ramp
 from .stopping import agreed, kept_where_one_diverges, leave_checkpoints, running, waiting_for_others
 from .trainer import Trainer, Watcher
@@ -139,24 +138,20 @@ def train_together(
     """
     where = pick_device(own_device(device))
     checked = {out: ready(recipe, out, folder, where, alone=len(recipes) == 1) for out, recipe in recipes.items()}
+    teach = partial(
+        trained_teacher,
+        teachers=cache() / "teachers" if teachers is None else teachers,
+        folder=folder,
+        device=str(where),
+        stop=stop,
+        checkpoint_seconds=checkpoint_seconds,
+    )
     with ExitStack() as held:
         prepared: list[tuple[RunDirectory, Trainer]] = []
         for out, its in checked.items():
             watcher = watchers[out] if watchers else None
             waiting = waiting_for_others(watcher, stop) if patient else None
-            prepared.append(
-                prepare(
-                    *its,
-                    out,
-                    folder=folder,
-                    device=where,
-                    watcher=watcher,
-                    held=held,
-                    stop=stop,
-                    waiting=waiting,
-                    teachers=cache() / "teachers" if teachers is None else teachers,
-                )
-            )
+            prepared.append(prepare(*its, out, where, watcher=watcher, held=held, waiting=waiting, teach=teach))
         steps = [
             running(
                 run,
@@ -184,6 +179,8 @@ def ready(
         images = parts(dataset, recipe.data)
         require_use_by(recipe, len(images.unlabeled))
         require_teachable(recipe, len(images.labeled))
+        if recipe.labeler == "teacher":
+            check_teacher(recipe, dataset, device)
         recipe = with_checksum(recipe, images.checksum())
         trainer = trainer_by(recipe, dataset, images, device)
         if trainer.processes.first:
@@ -198,14 +195,12 @@ def prepare(
     dataset: Dataset,
     trainer: Trainer,
     out: Path,
-    *,
-    folder: Path | None,
     device: torch.device,
+    *,
     watcher: Watcher | None,
     held: ExitStack,
-    stop: Callable[[], bool],
     waiting: Callable[[str], None] | None,
-    teachers: Path,
+    teach: Callable[..., nn.Module],
 ) -> tuple[RunDirectory, Trainer]:
     """The directory of a run, claimed and held, and its trainer, as far as an earlier process took it."""
     run = RunDirectory(out)
@@ -213,14 +208,12 @@ def prepare(
         held.enter_context(run.alone(waiting))
         run.claim(recipe)
         run.mend(None if watcher is None else watcher.warned)
-    if recipe.labeler == "teacher":
-        trainer.outer.labeler = trained_teacher(
-            recipe, dataset, teachers, folder=folder, device=str(device), watcher=watcher, stop=stop
-        )
     trainer.processes.collected(run.path)
     state = run.read_checkpoint(device)
     if state is not None:
         trainer.resume(state)
+    if recipe.labeler == "teacher" and not trainer.ended:
+        trainer.outer.labeler = teach(recipe, dataset, watcher=watcher)
     if trainer.processes.first:
         run.forget_log_after(trainer.step)
     return run, trainer
@@ -254,6 +247,15 @@ def trainer_by(
     )
 
 
+def check_teacher(recipe: Recipe, dataset: Dataset, device: torch.device) -> None:
+    """Refuse a recipe whose teacher could not be trained."""
+    stage_one = recipes.of_teacher(recipe)
+    try:
+        trainer_by(stage_one, dataset, parts(dataset, stage_one.data), device)
+    except ValueError as error:
+        raise ValueError(f"the teacher cannot be trained: {error}") from error
+
+
 def trained_teacher(
     recipe: Recipe,
     dataset: Dataset,
@@ -263,6 +265,7 @@ def trained_teacher(
     device: str,
     watcher: Watcher | None,
     stop: Callable[[], bool],
+    checkpoint_seconds: float = 60.0,
 ) -> nn.Module:
     """The model that labels for this recipe: trained once, kept among the teachers, shared by all runs it serves."""
     stage_one = recipes.of_teacher(recipe)
@@ -274,16 +277,20 @@ def trained_teacher(
     finished, processes = RunDirectory(teachers / digest.hexdigest()[:20]), present()
     if not processes.of_first(finished.weights.is_file()):
         its = watcher_of_teacher(watcher)
-        train(stage_one, finished.path, folder=folder, device=device, watcher=its, stop=stop, patient=True)
+        train(
+            stage_one,
+            finished.path,
+            folder=folder,
+            device=device,
+            watcher=its,
+            checkpoint_seconds=checkpoint_seconds,
+            stop=stop,
+            patient=True,
+        )
         processes.collected(finished.path)  # From here on its weights are there.
     teacher = fresh_model(stage_one, dataset)
     finished.read_weights(teacher)
     return teacher.to(device).eval().requires_grad_(False)
-
-
-def cache() -> Path:
-    """Where things made once are kept: UNPERTURBED_CACHE, or the user's cache directory."""
-    return Path(os.environ.get("UNPERTURBED_CACHE") or pooch.os_cache("unperturbed"))
 
 
 def fresh_model(recipe: Recipe, dataset: Dataset) -> nn.Module:

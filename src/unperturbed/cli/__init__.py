@@ -1,5 +1,6 @@
 """The command line: `unperturbed train`, `evaluate` and the other commands, each in a file of its own."""
 
+import io
 import os
 import signal
 import sys
@@ -40,6 +41,7 @@ ENOUGH_SEEN = 141
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console script `unperturbed`."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    make_streams_take_everything()
     try:
         with ending_on_sigterm():
             dispatch(words)
@@ -57,6 +59,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with suppress(OSError):
             print(f"\nunperturbed: {signaled}", file=sys.stderr)
         sys.exit(signaled.code)
+
+
+def make_streams_take_everything() -> None:
+    """Let what is printed end no command: a stream that is closed swallows it, and a letter that it lacks is a ?."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
+        elif isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="replace")
 
 
 def dispatch(words: list[str]) -> None:

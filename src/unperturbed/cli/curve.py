@@ -28,7 +28,7 @@ from ..recipes import usual_budget
 from ..recipes.budgets import Budget, chosen, expanded
 from ..solvers import require_count
 from ..sweeps import Sweep, sweep
-from .options import leading_words, parse
+from .options import leading_words, parse, refuse_options
 
 KINDS = {
     "perturbation": "accuracy against the perturbation fraction or eps; attacks what has not been attacked yet",
@@ -37,6 +37,13 @@ KINDS = {
     "time": "accuracy against the length of training, a line for each peak rate",
     "training": "what the logs say: both terms, rate, ramp, C(x), speed",
 }
+
+OPTIONS = {
+    "perturbation": ("--against", "--fractions", "--budget.", "--images", "--seed"),
+    "time": ("--unit",),
+    "training": ("--show",),
+}
+"""those that one kind alone has a use for"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +97,9 @@ def curve(arguments: list[str]) -> None:
     command = parse(Curve, rest, default=default, usage="curve KIND DIR [DIR …]")
     if not runs:
         raise ValueError(needed)
+    for kind, options in OPTIONS.items():
+        if kind != words[0]:
+            refuse_options(rest, f"it is for curve {kind}: draw that", *options)
     require_count("--columns", command.columns)
     files = files_for(command.out or Path(f"curve-{words[0]}"))
     require_writable(files)

@@ -27,7 +27,7 @@ from ..solvers import require_count, require_positive
 from ..training import fresh_model
 from ..trust import Card
 from ..trust import trust as examine
-from .options import EXAMPLE, leading_words, parse
+from .options import EXAMPLE, leading_words, parse, refuse_options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,8 @@ class Evaluate:
     """Attack the finished model of a run on the test images: `unperturbed evaluate DIR`; writes DIR/report.json.
 
     Attacks that the report already holds for this model are not run again, so an interrupted evaluation goes on.
-    A report on other images, or with attacks that go elsewhere under this budget, is kept under another name.
+    A report on other images, or with attacks that go elsewhere under this budget, is kept under another name, and so
+    is its trust card.
     """
 
     attacks: str = "quick"
@@ -79,6 +80,8 @@ def evaluate(arguments: list[str]) -> None:
         require_positive("--trust-seconds", command.trust_seconds)
         if command.budget.eps * command.budget.fraction == 0:
             raise ValueError("--trust looks around each image, and with eps or fraction 0 nothing is there: omit one")
+    else:
+        refuse_options(rest, "no trust card was asked for: add --trust", "--trust-seconds")
     run = RunDirectory(Path(words[0]))
     dataset = load(recipe.data.name, command.data)
     model = fresh_model(recipe, dataset)
@@ -108,24 +111,24 @@ def evaluate(arguments: list[str]) -> None:
             reporter.save(report)
         card = trusted(command, model, images, labels, watcher) if command.trust else None
     if card is not None:
-        write_whole(run.path / "trust.json", json.dumps(card.plain(), indent=1).encode())
-    if reporter.aside is not None:
+        write_whole(reporter.card, json.dumps(card.plain(), indent=1).encode())
+    if reporter.aside:
         why = "was of other images, weights, seeds or settings"
-        print(
-            printable(f"unperturbed: what {run.report} held {why}: it is kept as {reporter.aside}"), file=sys.stderr
-        )
+        kept = f"it is kept as {' with '.join(map(str, reporter.aside))}"
+        print(printable(f"unperturbed: what {run.report} held {why}: {kept}"), file=sys.stderr)
     print(as_json(report, card) if command.json else as_text(report, card))
 
 
 class Reporter:
-    """Writes the report of a run; one that holds what the new one does not is set aside first, not lost."""
+    """Writes the report of a run; one that holds what the new one does not is set aside first, with its card."""
 
     def __init__(self, path: Path, budget: Budget) -> None:
         self.path = path
         self.found = reports.read(path) if path.exists() else None
         self.previous = None if self.found is None else within(self.found, budget)
         """what of it the new report goes on from"""
-        self.aside: Path | None = None
+        self.card = path.with_name("trust.json")
+        self.aside: list[Path] = []
 
     def loses(self, report: Report) -> bool:
         """Whether the report that was found holds what this one does not."""
@@ -133,8 +136,11 @@ class Reporter:
 
     def save(self, report: Report) -> None:
         """Write the report as it is after another attack."""
-        if self.aside is None and self.loses(report):
-            self.aside = set_aside(self.path)
+        if not self.aside and self.loses(report):
+            self.aside.append(set_aside(self.path))
+            if self.card.exists():
+                self.aside.append(set_aside(self.card))
+                self.card.unlink()
         write_whole(self.path, report.dumps().encode())
 
 

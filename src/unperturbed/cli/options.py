@@ -1,10 +1,18 @@
 """Options of a command, from its dataclass."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import is_dataclass, replace
+from types import NoneType
+from typing import Any, TypeVar, get_args
 
 import tyro
-from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+from tyro.constructors import (
+    ConstructorRegistry,
+    PrimitiveConstructorSpec,
+    PrimitiveTypeInfo,
+    StructConstructorSpec,
+    StructTypeInfo,
+)
 
 from ..printing import quoted
 
@@ -15,7 +23,7 @@ EXAMPLE = "digits-pixel-srt"
 
 def parse(kind: type[Command], arguments: list[str], *, usage: str, default: Any = None) -> Command:
     """The command's options; a part of a recipe is edited in place, not exchanged."""
-    with NUMBERS:
+    with RULES:
         return tyro.cli(
             kind,
             args=arguments,
@@ -43,11 +51,11 @@ def whole(word: str) -> int:
 
 
 READERS: dict[object, Callable[[str], float]] = {float: fraction, int: whole}
-NUMBERS = ConstructorRegistry()
-"""how the numbers of options are read, in place of Python's own words for what is none"""
+RULES = ConstructorRegistry()
+"""how options are read: numbers with words of ours for what is none, and parts that may be None"""
 
 
-@NUMBERS.primitive_rule
+@RULES.primitive_rule
 def number(wanted: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[float] | None:
     """How a number of that kind is read and shown, if it is one."""
     if wanted.type not in READERS:
@@ -60,6 +68,16 @@ def number(wanted: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[float] | None:
         is_instance=lambda value: type(value) is kind or ("~" if kind is float and type(value) is int else False),
         str_from_instance=lambda value: [str(value)],
     )
+
+
+@RULES.struct_rule
+def part_or_none(wanted: StructTypeInfo) -> StructConstructorSpec | None:
+    """A part that may also be None: where there is one, it is edited in place as any other."""
+    part = wanted.default
+    if NoneType not in get_args(wanted.type) or not is_dataclass(part):
+        return None
+    found = ConstructorRegistry.get_struct_spec(replace(wanted, type=type(part)))
+    return found if isinstance(found, StructConstructorSpec) else None
 
 
 def leading_words(arguments: list[str], needed: str = "") -> tuple[list[str], list[str]]:
@@ -75,3 +93,10 @@ def leading_word(arguments: list[str]) -> tuple[str | None, list[str]]:
     if arguments and not arguments[0].startswith("-"):
         return arguments[0], arguments[1:]
     return None, arguments
+
+
+def refuse_options(words: list[str], reason: str, *beginnings: str) -> None:
+    """Refuse the first option that begins so, if there is one: it would do nothing, for that reason."""
+    for option in (word.partition("=")[0].replace("_", "-") for word in words):
+        if option.startswith(beginnings):
+            raise ValueError(f"{option} would do nothing, for {reason}, or omit it")

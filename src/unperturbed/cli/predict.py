@@ -22,7 +22,7 @@ from ..report import Report
 from ..risks import NO_CLASS
 from ..runs import RunDirectory
 from ..runtime import pick_device
-from .options import leading_words, parse
+from .options import leading_words, parse, refuse_options
 
 STANDS = "stands"
 
@@ -59,6 +59,8 @@ def predict(arguments: list[str]) -> None:
     )
     if len(words) < 2:
         raise ValueError(needed)
+    if not command.attacks:
+        refuse_options(rest, "no attack is asked for: add --attacks quick", "--budget.", "--seed")
     attacks = chosen(command.budget.attacks(), command.attacks) if command.attacks else {}
     paths = [path for word in words[1:] for path in pictures_in(Path(word))]
     if not paths:

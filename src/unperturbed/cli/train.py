@@ -17,7 +17,7 @@ from ..recipe import Recipe
 from ..recipes import named
 from ..signals import stopping_after_a_step
 from ..training import train_together
-from .options import EXAMPLE, leading_words, parse
+from .options import EXAMPLE, leading_words, parse, refuse_options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +60,8 @@ def train(arguments: list[str]) -> None:
         raise ValueError(
             "--unlabeled names no file and no folder, as where a pattern matches none: name some, or omit it"
         )
+    if command.unlabeled:
+        refuse_options(rest, "--unlabeled names such files too: name all of them there", "--data.unlabeled-files")
     require_use_of_options(rest, [each.recipe for each in commands])
     if command.dry_run:
         for each in commands:
@@ -107,15 +109,9 @@ def with_files(command: Train) -> Train:
 def require_use_of_options(words: list[str], recipes: list[Recipe]) -> None:
     """Refuse options of parts that no recipe uses: a teacher that labels nothing, a choice without labels."""
     if not any(recipe.labeler == "teacher" for recipe in recipes):
-        refuse_options(words, "--teacher.", "there is no teacher: add --labeler teacher")
+        refuse_options(words, "there is no teacher: add --labeler teacher", "--teacher.")
     if not any(recipe.data.validation for recipe in recipes):
-        refuse_options(words, "--validation.", "no labels are held out: set --data.validation")
-
-
-def refuse_options(words: list[str], beginning: str, reason: str) -> None:
-    """Refuse the first option that begins so, if there is one."""
-    for option in (word.partition("=")[0] for word in words if word.startswith(beginning)):
-        raise ValueError(f"{option} would do nothing, for {reason}, or omit it")
+        refuse_options(words, "no labels are held out: set --data.validation", "--validation.")
 
 
 def directory_of(command: Train, *, several: bool) -> Path:

@@ -11,6 +11,7 @@ from .. import recipe as recipes
 from ..attacks import Attack
 from ..datasets import Dataset
 from ..evaluation import settings_of
+from ..printing import in_shell
 from ..recipe import Recipe
 from ..recipes import RECIPES, usual_budget
 from ..recipes.budgets import Budget
@@ -84,7 +85,7 @@ def attack_of(result: AttackResult, data: str) -> Attack | None:
 
 def commands(run: EvaluatedRun, dataset: Dataset) -> list[str]:
     """Command lines that train and evaluate such a run again, into the same directory."""
-    out = shlex.quote(str(run.directory))
+    out = in_shell(run.directory)
     return [f"unperturbed train {training_words(run)} --out {out}", *evaluating(run, dataset, out)]
 
 
@@ -92,7 +93,7 @@ def training_words(run: EvaluatedRun) -> str:
     """The recipe by its name with the options that differ, or else by its file."""
     options = options_between(RECIPES.get(run.recipe.name), run.recipe)
     if options is None:
-        return f"--from {shlex.quote(str(run.directory / 'recipe.json'))}"
+        return f"--from {in_shell(run.directory / 'recipe.json')}"
     return " ".join([run.recipe.name, *options])
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..curves import Panel
+from ..printing import in_shell
 from ..recipes.words import ATTACKS
 from .content import Accuracy, Column, Row, columns_of, confusions_of, curves_of, rounded, rows_of
 from .evaluated import Group
@@ -266,4 +267,5 @@ def again(group: Group) -> str:
 
 def page_command(directories: Sequence[Path], options: Sequence[str], out: Path) -> str:
     """The command that makes the page itself."""
-    return shlex.join(["unperturbed", "report", *map(str, directories), *options, "--out", str(out)])
+    words = [*map(in_shell, directories), *map(shlex.quote, options), "--out", in_shell(out)]
+    return " ".join(["unperturbed report", *words])

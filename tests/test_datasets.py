@@ -22,7 +22,7 @@ RECORD = 3073
 @pytest.fixture(autouse=True)
 def no_data_folder(monkeypatch, tmp_path):
     monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
-    monkeypatch.setattr(pooch, "os_cache", lambda project: tmp_path / "cache" / project)
+    monkeypatch.setenv("UNPERTURBED_CACHE", str(tmp_path / "cache" / "unperturbed"))
 
 
 def idx(array: np.ndarray) -> bytes:

@@ -21,6 +21,7 @@ from .formats import LABELED_PARTS, Parts, read_cifar, read_mnist, read_own_arra
 from .inputs import check_labels
 from .npz import most_expanded, read_bounded
 from .printing import printable, quoted
+from .runtime import cache
 
 FOLDER_VARIABLE = "UNPERTURBED_DATA"
 
@@ -179,7 +180,7 @@ def _downloaded(name: str, source: Source) -> Path:
     import pooch
 
     pooch.get_logger().setLevel("WARNING")
-    folder = Path(pooch.os_cache("unperturbed")) / name
+    folder = cache() / name
     registry = {file: f"md5:{checksum}" for file, checksum in source.checksums.items()}
     store = pooch.create(path=folder, base_url=source.url, registry=registry)
     try:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
-import pooch
 import torch
 from torch import Generator
 
@@ -29,7 +28,9 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def cache() -> Path:
-    """Where things made once are kept: UNPERTURBED_CACHE, or the user's cache directory."""
+    """Where downloads and teachers are kept: UNPERTURBED_CACHE, or the user's cache directory."""
+    import pooch
+
     return Path(os.environ.get("UNPERTURBED_CACHE") or pooch.os_cache("unperturbed"))
 
 

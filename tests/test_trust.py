@@ -274,6 +274,21 @@ def test_models_that_are_no_classifiers_of_these_images_are_refused(f, message):
         card_of(f)
 
 
+def test_a_model_that_answers_a_clean_image_with_nan_is_refused():
+    class Silent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.f, last = perceptron(), DIGITS.test_images[49:50].float() / 255
+            self.register_buffer("last", last)
+
+        def forward(self, x):
+            here = ((x - self.last).abs() < 1e-6).flatten(1).all(1)
+            return self.f(x).masked_fill(here.unsqueeze(1), torch.nan)
+
+    with pytest.raises(ValueError, match="answers some of these images with NaN"):
+        card_of(Silent(), 50)
+
+
 def test_a_ball_in_l2_is_examined_too():
     card = card_of(honest("AT of another architecture"), 45, around=L2(eps=0.8))
     assert card.passed, card.table()

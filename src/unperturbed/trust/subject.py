@@ -13,7 +13,7 @@ from torch import Generator, Tensor, nn
 from ..attacks import Attack, Searched, pgd
 from ..defender import Defender, Rung
 from ..engine import Engine
-from ..evaluation import AttackWatcher, run_attack
+from ..evaluation import AttackWatcher, predictions, run_attack
 from ..losses import Against, PerImageLoss, cross_entropy
 from ..neighborhoods import L2, Linf, Spatial
 from ..risks import decided
@@ -107,8 +107,7 @@ class Subject:
     """for each row: whether no white-box attack has broken it so far"""
 
     def __post_init__(self) -> None:
-        with torch.no_grad():
-            self.unbroken = decided(self.f(self.x)) == self.y
+        self.unbroken = predictions(self.f, self.x, len(self.x), self.device).to(self.device) == self.y
         self.panel = self.unbroken.nonzero().flatten()
 
     @property

@@ -231,7 +231,7 @@ class Step:
         return images
 
     def gradient(self, objective: Objective, parts: list[Batch]) -> Terms:
-        """The terms of the objective on all parts; their gradient is left at the parameters."""
+        """The terms of the objective on all parts, in all processes; their gradient is left at the parameters."""
         self.sgd.zero_grad(set_to_none=True)
         ramp, found = self.dials[1].float(), list[Terms]()
         for part in parts:
@@ -241,11 +241,8 @@ class Step:
                 terms = Terms(of_standard * terms.standard, of_robust * terms.robust)
             (terms.standard + ramp * terms.robust).backward()
             found.append(Terms(terms.standard.detach(), terms.robust.detach()))
-        self.processes.sum_gradients(self.f)
-        if len(found) == 1:
-            return found[0]
-        standard, robust = (torch.stack(values).sum() for values in zip(*found, strict=True))
-        return Terms(standard, robust)
+        mine = found[0] if len(found) == 1 else (torch.stack(values).sum() for values in zip(*found, strict=True))
+        return Terms(*self.processes.sum_gradients(self.f, *mine))
 
     def gradient_at_worse_weights(self, objective: Objective, parts: list[Batch]) -> Terms:
         """The same at the worst weights nearby, for the same perturbed images, and in SRT for the same C(x)."""

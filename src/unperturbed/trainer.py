@@ -148,10 +148,9 @@ class Trainer:
         self.step += 1
         return terms
 
-    def require_finite(self, *, everywhere: bool) -> None:
-        """Raise once a term, here or in any process, or a weight, equal in all, has stopped being a number."""
-        first_bad_step = self.outer.first_bad_step.clone()
-        standard, robust = (self.processes.least_(first_bad_step) if everywhere else first_bad_step).tolist()
+    def require_finite(self) -> None:
+        """Raise once a term or a weight, equal in all processes, has stopped being a number."""
+        standard, robust = self.outer.first_bad_step.tolist()
         weights_are_finite = torch.stack([weight.detach().isfinite().all() for weight in self.f.parameters()]).all()
         if min(standard, robust) >= self.steps and weights_are_finite:
             return
@@ -167,8 +166,7 @@ class Trainer:
 
         The speed is that of the steps this process took.
         """
-        standard, robust, steps = self.processes.sum_(self.outer.since_log.clone()).tolist()
-        steps /= self.processes.count
+        standard, robust, steps = self.outer.since_log.tolist()
         self.outer.since_log.zero_()
         with frozen(self.f):
             predicted = self.f(as_float(self.probe)).argmax(1)
@@ -222,12 +220,12 @@ class Trainer:
                 self.selection.measure(self.result, self.step)
                 done = done or bool(self.selection.fallen)
             if done or self.step % self.log_every == 0:
-                self.require_finite(everywhere=True)
+                self.require_finite()
                 record = self.record(self.step - logged_step, time.perf_counter() - logged)
                 logged, logged_step = time.perf_counter(), self.step
                 self.publish(record, watcher, write_log)
             if write_checkpoint is not None and (done or time.perf_counter() - saved >= checkpoint_seconds):
-                self.require_finite(everywhere=False)
+                self.require_finite()
                 write_checkpoint()
                 saved = time.perf_counter()
             yield self.step

@@ -236,6 +236,16 @@ def test_weight_perturbation_minimizes_the_loss_at_worse_weights():
     assert not torch.equal(flat.f[1].weight, plain.f[1].weight)
 
 
+def test_batchnorm_remembers_a_step_once_and_by_the_weights_that_are_kept():
+    solver = FGSM(around=Linf(eps=0.1))
+    flat, plain = (trainer(objective=SRT(solver=solver), weight_perturbation=radius) for radius in (0.05, 0.0))
+    with torch.random.fork_rng(devices=()):
+        flat.advance()
+        plain.advance()
+    for mine, its in zip(flat.f.buffers(), plain.f.buffers(), strict=True):
+        assert torch.equal(mine, its)
+
+
 def test_a_run_with_everything_on_is_reproducible():
     settings = {
         "objective": SRT(solver=FGSM(around=Linf(eps=0.1)), targets="soft", smoothing=0.1),

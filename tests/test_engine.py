@@ -38,13 +38,14 @@ from unperturbed.engine.queries import Query
 from unperturbed.engine.recording import CLOSE, WARM_UP, apart
 from unperturbed.engine.rewriting import CHANNELS, Merged, rewritten
 from unperturbed.images import Images, parts
-from unperturbed.losses import cross_entropy
+from unperturbed.losses import Loss, cross_entropy
 from unperturbed.models import DigitsCNN, PreActResNet18, ResNet, ResNet18, SmallCNN, WideResNet
 from unperturbed.neighborhoods import L2, Linf, Spatial
 from unperturbed.objectives import (
     AT,
     SRT,
     TRADES,
+    UAT,
     Batch,
     Mixture,
     Objective,
@@ -1483,6 +1484,35 @@ def test_a_step_on_a_batch_in_parts_is_that_on_the_whole_batch(settings, microba
     assert_same_weights(whole.f, cut.f)
     assert_same_weights(whole.result, cut.result)
     assert all((tensor - before[name]).abs().max() > 1e-4 for name, tensor in values(whole.f).items())
+
+
+def mirrored(loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:
+    """A search that draws no number and needs no slope."""
+    return x.flip(-1)
+
+
+@pytest.mark.parametrize("microbatch", [31, 7, 4])
+@pytest.mark.parametrize(
+    "objective",
+    [
+        SRT(solver=mirrored, mean="images"),
+        AT(solver=mirrored),
+        TRADES(solver=mirrored, weight=1.0),
+        UAT(solver=mirrored, form="++"),
+        Mixture(objectives=(AT(solver=mirrored), AT(solver=mirrored))),
+    ],
+    ids=["one mean over all images", "AT", "TRADES", "UAT++", "mixture"],
+)
+def test_parts_weigh_as_the_images_that_a_term_is_a_mean_of(objective, microbatch):
+    """With a labeler other than the model, unlabeled images have labels too."""
+    labeler = without_batchnorm().requires_grad_(False)
+    labeler[-1].weight.neg_()
+    settings = {"objective": objective, "labeler": labeler.eval(), "batch": 61}
+    whole = trainer(f=without_batchnorm(), **settings)
+    cut = trainer(f=without_batchnorm(), microbatch=microbatch, **settings)
+    for _ in range(3):
+        assert_same_terms(whole.advance(), cut.advance())
+    assert_same_weights(whole.f, cut.f)
 
 
 @dataclass

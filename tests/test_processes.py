@@ -92,6 +92,14 @@ def test_a_run_goes_on_with_more_processes_and_with_fewer(ended):
         torch.testing.assert_close(mine, its, atol=1e-6, rtol=0)
 
 
+def test_the_log_of_a_run_that_goes_on_with_more_processes_or_fewer_counts_every_term_once(ended):
+    standard, robust, steps = ended("state")["since_log"].tolist()
+    log = ended("plain", 1, 0)["log"]
+    assert steps == 12
+    assert standard == pytest.approx(sum(4 * record["standard"] for record in log), abs=1e-4)
+    assert robust == pytest.approx(sum(4 * record["robust"] for record in log), abs=1e-4)
+
+
 def test_every_process_has_the_teacher_that_is_kept_in_its_file(ended):
     (kept,) = (ended.folder / "teachers").glob("*/model.safetensors")
     weights = load_file(kept)

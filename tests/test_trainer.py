@@ -604,6 +604,21 @@ def test_validation_measures_the_average_where_one_is_kept(monkeypatch):
     assert measured == [run.average.module]
 
 
+@pytest.mark.parametrize("batchnorm", ["copied", "estimated", "own"])
+def test_validation_measures_the_very_model_that_a_run_ends_with(batchnorm):
+    averaging = Average(decay=0.9, batchnorm=batchnorm)
+    settings = {
+        "objective": SRT(solver=FGSM(around=Linf(eps=0.1))),
+        "labeler": "average",
+        "validation": Validation(every=1),
+    }
+    run = trainer(images=digits(validation=20), averaging=averaging, steps=6, **settings)
+    run.run()
+    kept = run.selection.best["weights"]
+    assert all(torch.equal(tensor, kept[name]) for name, tensor in run.f.state_dict().items())
+    assert run.selection.accuracy(run.f) == run.selection.best["accuracy"]
+
+
 def test_the_last_weights_are_kept_where_they_are_wanted():
     run = counted([0, 3, 9, 4, 5], validation=Validation(every=1, keep="last"))
     run.run()

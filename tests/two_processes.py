@@ -84,6 +84,7 @@ def trainer(**changes: object) -> Trainer:
 EXTRAS: dict[str, dict[str, object]] = {
     "plain": {},
     "parts": {"microbatch": 13},
+    "one mean": {"microbatch": 13, "objective": SRT(solver=SEARCH, mean="images")},
     "files": {"microbatch": 13},
     "average and worse weights": {
         "averaging": Average(decay=0.9),

@@ -17,13 +17,18 @@ class Average:
     decay: float = 0.0
     """weight of the past in the average; 0: none is kept, as in the paper"""
     batchnorm: Literal["copied", "estimated", "own"] = "copied"
-    """its running statistics: the model's, estimated anew in the end, or its own, gathered while it labels"""
+    """its running statistics: the model's, estimated anew in the end and for validation, or its own, from labeling"""
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1:
             raise ValueError(f"Average.decay must be at least 0 and below 1, got {self.decay}")
         if self.batchnorm not in ("copied", "estimated", "own"):
             raise ValueError(f"Average.batchnorm must be copied, estimated or own, got {self.batchnorm!r}")
+
+    @property
+    def estimates(self) -> bool:
+        """Whether an average is kept that gets statistics estimated anew."""
+        return bool(self.decay) and self.batchnorm == "estimated"
 
 
 class AveragedModel:
@@ -84,3 +89,11 @@ def estimate_batchnorm(f: nn.Module, batches: list[Tensor]) -> None:
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
         f.eval()
+
+
+@torch.no_grad()
+def freshly_estimated(f: nn.Module, batches: list[Tensor]) -> nn.Module:
+    """A copy of f with running statistics that are estimated on these batches."""
+    copy = deepcopy(f)
+    estimate_batchnorm(copy, batches)
+    return copy

@@ -69,8 +69,11 @@ def remembering(objective: Objective) -> tuple[Objective, list[Remembered | Same
 @contextmanager
 @torch.no_grad()
 def perturbed_weights(f: nn.Module, radius: float) -> abc.Generator[None]:
-    """While this lasts, each weight tensor is moved along its gradient by that share of its own norm."""
-    originals = [(parameter, parameter.detach().clone()) for parameter in f.parameters()]
+    """While this lasts, each weight tensor is moved along its gradient by that share of its own norm.
+
+    What BatchNorm remembers meanwhile is forgotten: it belongs to weights that f does not keep.
+    """
+    originals = [(tensor, tensor.detach().clone()) for tensor in (*f.parameters(), *f.buffers())]
     for parameter in f.parameters():
         if parameter.grad is not None and parameter.dim() > 1:
             length = radius * parameter.norm() / parameter.grad.norm().clamp_min(1e-12)
@@ -79,5 +82,5 @@ def perturbed_weights(f: nn.Module, radius: float) -> abc.Generator[None]:
         with torch.enable_grad():
             yield
     finally:
-        for parameter, original in originals:
-            parameter.copy_(original)
+        for tensor, original in originals:
+            tensor.copy_(original)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from .batches import ProportionalBatches
-from .objectives import Batch
+from .objectives import AT, SRT, TRADES, UAT, Batch, Mixture, Objective
 from .processes import Processes
 
 
@@ -23,6 +23,27 @@ def cut(batch: Batch, count: int) -> list[Batch]:
 def cut_unlabeled(u: Tensor, count: int) -> list[Tensor]:
     """The unlabeled images of so many parts; the first pieces are the larger ones, and no part gets those of both."""
     return list(reversed(u.tensor_split(count)))
+
+
+def shares(objective: Objective, part: Batch, labeled: int, unlabeled: int) -> tuple[float, float]:
+    """What the terms on a part weigh in those on a batch of so many images: as the images that each is a mean of.
+
+    A mixture whose objectives take other means from each other, and an objective of somebody else that takes others
+    than Eq. (9), are met as closely as all parts have one composition.
+    """
+    of_labeled = len(part.x) / labeled
+    of_all = (len(part.x) + len(part.u)) / (labeled + unlabeled)
+    match objective:
+        case Mixture(objectives=several):
+            every = [shares(one, part, labeled, unlabeled) for one in several]
+            return sum(one for one, _ in every) / len(every), sum(one for _, one in every) / len(every)
+        case SRT(mean="images"):
+            share = (2 * len(part.x) + len(part.u)) / (2 * labeled + unlabeled)
+            return share, share
+        case AT() | TRADES() | UAT(form="++") if part.opinion is not None:
+            return of_all, of_all
+        case _:
+            return of_labeled, of_all
 
 
 def part_count(batches: ProportionalBatches, microbatch: int | None, processes: Processes) -> int:

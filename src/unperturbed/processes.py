@@ -51,16 +51,20 @@ class Processes:
             group.all_reduce(tensor, op=group.ReduceOp.MIN)
         return tensor
 
-    def sum_gradients(self, f: nn.Module) -> None:
-        """Leave at the parameters the sum of what each process left there, in one exchange."""
+    def sum_gradients(self, f: nn.Module, *others: Tensor) -> tuple[Tensor, ...]:
+        """Leave at the parameters the sum of what each process left there, in one exchange with others to sum up."""
+        if self.alone:
+            return others
         gradients = [weight.grad for weight in f.parameters() if weight.grad is not None]
-        if self.alone or not gradients:
-            return
-        whole = self.sum_(torch.cat([gradient.flatten() for gradient in gradients]))
-        for gradient, values in zip(
-            gradients, whole.split([gradient.numel() for gradient in gradients]), strict=True
-        ):
-            gradient.copy_(values.view_as(gradient))
+        mine = [*gradients, *others]
+        whole = self.sum_(torch.cat([tensor.flatten() for tensor in mine]))
+        sums = [
+            values.view_as(tensor)
+            for tensor, values in zip(mine, whole.split([tensor.numel() for tensor in mine]), strict=True)
+        ]
+        for gradient, values in zip(gradients, sums, strict=False):
+            gradient.copy_(values)
+        return tuple(sums[len(gradients) :])
 
     def share_first(self, f: nn.Module) -> None:
         """Give every process the weights and statistics of the first."""

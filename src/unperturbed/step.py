@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from .averaging import Average, AveragedModel, gathering
 from .awp import perturbed_weights, remembering
 from .batches import ProportionalBatches
-from .cutting import cut, cut_unlabeled, fewest_labeled, part_count
+from .cutting import cut, cut_unlabeled, fewest_labeled, part_count, shares
 from .data import Data, augment
 from .engine import Accelerated, Engine, Hastener, Recorded, fused, stateless
 from .images import Images
@@ -231,26 +231,18 @@ class Step:
         return images
 
     def gradient(self, objective: Objective, parts: list[Batch]) -> Terms:
-        """The terms of the objective on all parts; their gradient is left at the parameters.
-
-        A part weighs as its labeled images in the first term and as all its images in the second: means of Eq. (9).
-        Means over other images are met as closely as all parts have one composition.
-        """
+        """The terms of the objective on all parts, in all processes; their gradient is left at the parameters."""
         self.sgd.zero_grad(set_to_none=True)
         ramp, found = self.dials[1].float(), list[Terms]()
-        labeled, images = self.counts[0], self.batches.batch
         for part in parts:
             terms = objective(self.fast, part, self.rng)
-            if len(part.x) + len(part.u) < images:
-                share_of_labeled, share = len(part.x) / labeled, (len(part.x) + len(part.u)) / images
-                terms = Terms(share_of_labeled * terms.standard, share * terms.robust)
+            if len(part.x) + len(part.u) < self.batches.batch:
+                of_standard, of_robust = shares(self.objective, part, *self.counts)
+                terms = Terms(of_standard * terms.standard, of_robust * terms.robust)
             (terms.standard + ramp * terms.robust).backward()
             found.append(Terms(terms.standard.detach(), terms.robust.detach()))
-        self.processes.sum_gradients(self.f)
-        if len(found) == 1:
-            return found[0]
-        standard, robust = (torch.stack(values).sum() for values in zip(*found, strict=True))
-        return Terms(standard, robust)
+        mine = found[0] if len(found) == 1 else (torch.stack(values).sum() for values in zip(*found, strict=True))
+        return Terms(*self.processes.sum_gradients(self.f, *mine))
 
     def gradient_at_worse_weights(self, objective: Objective, parts: list[Batch]) -> Terms:
         """The same at the worst weights nearby, for the same perturbed images, and in SRT for the same C(x)."""

@@ -49,7 +49,7 @@ def leave_checkpoint(run: RunDirectory, trainer: Trainer, *, alone: bool) -> Non
     """Keep where a run that has not ended has got to, if its numbers are finite."""
     if trainer.processes.first and not trainer.ended:
         with telling_of_divergence(run, alone=alone):
-            trainer.require_finite(everywhere=False)
+            trainer.require_finite()
         run.write_checkpoint(trainer.state())
 
 

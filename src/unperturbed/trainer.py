@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from .averaging import Average, estimate_batchnorm, require_average
+from .averaging import Average, estimate_batchnorm, freshly_estimated, require_average
 from .batches import ProportionalBatches
 from .cutting import require_parts
 from .data import Data
@@ -148,10 +148,9 @@ class Trainer:
         self.step += 1
         return terms
 
-    def require_finite(self, *, everywhere: bool) -> None:
-        """Raise once a term, here or in any process, or a weight, equal in all, has stopped being a number."""
-        first_bad_step = self.outer.first_bad_step.clone()
-        standard, robust = (self.processes.least_(first_bad_step) if everywhere else first_bad_step).tolist()
+    def require_finite(self) -> None:
+        """Raise once a term or a weight, equal in all processes, has stopped being a number."""
+        standard, robust = self.outer.first_bad_step.tolist()
         weights_are_finite = torch.stack([weight.detach().isfinite().all() for weight in self.f.parameters()]).all()
         if min(standard, robust) >= self.steps and weights_are_finite:
             return
@@ -167,8 +166,7 @@ class Trainer:
 
         The speed is that of the steps this process took.
         """
-        standard, robust, steps = self.processes.sum_(self.outer.since_log.clone()).tolist()
-        steps /= self.processes.count
+        standard, robust, steps = self.outer.since_log.tolist()
         self.outer.since_log.zero_()
         with frozen(self.f):
             predicted = self.f(as_float(self.probe)).argmax(1)
@@ -219,15 +217,15 @@ class Trainer:
                 while self.remarks:
                     watcher.warned(self.remarks.pop(0))
             if len(self.images.validation) and (done or self.step % self.validation.every == 0):
-                self.selection.measure(self.result, self.step)
+                self.selection.measure(self.result_so_far(), self.step)
                 done = done or bool(self.selection.fallen)
             if done or self.step % self.log_every == 0:
-                self.require_finite(everywhere=True)
+                self.require_finite()
                 record = self.record(self.step - logged_step, time.perf_counter() - logged)
                 logged, logged_step = time.perf_counter(), self.step
                 self.publish(record, watcher, write_log)
             if write_checkpoint is not None and (done or time.perf_counter() - saved >= checkpoint_seconds):
-                self.require_finite(everywhere=False)
+                self.require_finite()
                 write_checkpoint()
                 saved = time.perf_counter()
             yield self.step
@@ -240,12 +238,20 @@ class Trainer:
         """The model that the run is for: the average of f where one is kept, else f."""
         return self.f if self.average is None else self.average.module
 
+    def result_so_far(self) -> nn.Module:
+        """The model that the run would end with now."""
+        return freshly_estimated(self.result, self.sample()) if self.averaging.estimates else self.result
+
+    def sample(self) -> list[Tensor]:
+        """The images on which statistics are estimated, always the same."""
+        images = self.images.some(16 * PROBE, generator(torch.device("cpu"), self.seed, "batchnorm"))
+        return [as_float(part) for part in images.tensor_split(-(-len(images) // PROBE))]
+
     def finish(self) -> None:
         """Give f the weights to keep: the best on the validation part where there is one, else the last."""
         self.f.load_state_dict(self.selection.kept or self.result.state_dict())
-        if self.averaging.decay and self.averaging.batchnorm == "estimated":
-            sample = self.images.some(16 * PROBE, generator(torch.device("cpu"), self.seed, "batchnorm"))
-            estimate_batchnorm(self.f, [as_float(part) for part in sample.tensor_split(-(-len(sample) // PROBE))])
+        if self.averaging.estimates:
+            estimate_batchnorm(self.f, self.sample())
         self.f.eval()
         self.outer.recorded.forget()
         self.outer.sgd.zero_grad(set_to_none=True)

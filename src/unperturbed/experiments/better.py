@@ -18,8 +18,8 @@ from .statements import above, over, reaches
 
 HELD_OUT = 500
 """labeled images on which the checkpoint to keep is chosen"""
-MEASUREMENTS = 60
-"""times in a run that this part is looked at"""
+MEASUREMENTS = {"pixel": 20, "spatial": 60}
+"""times in a run that this part is looked at, less often where a search on it takes gradients, by scenario"""
 RAMP = 0.5
 """the part of a run over which lambda grows where a model labels for itself: with more than the paper's lambda C(x)
 collapses early in a run; a teacher's labels are good from the first step on"""
@@ -177,11 +177,12 @@ def beside_srt(scenario: str, attacks: tuple[str, ...]) -> tuple[Trial, Trial]:
 def chosen_on_validation(recipe: Recipe) -> Recipe:
     """The recipe that keeps the weights that are best under its own solver on held-out images, lambda ramped."""
     solver: Solver | None = getattr(recipe.objective, "solver", None)
+    times = MEASUREMENTS[recipe.name.split("-")[1]]
     return replace(
         recipe,
         data=replace(recipe.data, validation=HELD_OUT),
         ramp=Ramp(over=0.0 if recipe.labeler == "teacher" else RAMP),
-        validation=Validation(every=recipe.steps // MEASUREMENTS, solver=solver, keep="best"),
+        validation=Validation(every=recipe.steps // times, solver=solver, keep="best"),
     )
 
 

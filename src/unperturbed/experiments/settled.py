@@ -56,8 +56,7 @@ def weights_not_kept(recipe: Recipe, state: Mapping[str, Any]) -> Mapping[str, A
     """The last weights where the best on validation were kept, else the best; none where both are the same."""
     best = state["best"]
     # An average whose BatchNorms are estimated anew at the end of a run is not in its checkpoint.
-    estimated = bool(recipe.averaging.decay) and recipe.averaging.batchnorm == "estimated"
-    if not best or best["step"] == state["step"] or estimated:
+    if not best or best["step"] == state["step"] or recipe.averaging.estimates:
         return None
     kept_best = recipe.validation.keep == "best" or state["fallen"]
     return (state["average"] or state["model"]) if kept_best else best["weights"]

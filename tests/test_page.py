@@ -102,6 +102,28 @@ def test_an_attack_with_two_budgets_has_two_columns_and_no_worst_case(group):
     assert [row.worst for row in rows_of(group)] == [None, None]
 
 
+def test_attacks_of_one_name_are_told_apart_wherever_they_are_named(group, page):
+    labels = ["FGSM, Linf 0.15", "RandAdv", "FGSM, Linf 0.1", "PGD"]
+    assert [column.label for column in columns_of(group)] == labels
+    assert [column["name"] for column in data_of(page)[0]["columns"]] == labels
+    chosen = re.search(r'<select id="class-attack-0">(.*?)</select>', page)[1]
+    assert re.findall(r">([^<]+)</option>", chosen) == ["no attack", *labels]
+    risks = re.search(r'<table class="risks">.*?</table>', page, re.DOTALL)[0]
+    said = findings(rows_of(group), columns_of(group))
+    for label in labels:
+        assert f"<td>{label}</td>" in risks
+        assert any(sentence.startswith(f"Under {label}, ") for sentence in said)
+
+
+def test_attacks_of_one_budget_are_told_apart_by_their_settings(group):
+    report = group.runs[0].report
+    others = tuple(replace(result, settings=f"{result.settings} twice") for result in report.attacks)
+    pair = replace(group, runs=(group.runs[0], replace(group.runs[0], report=replace(report, attacks=others))))
+    labels = [column.label for column in columns_of(pair)]
+    assert len({*labels}) == 4
+    assert labels[2] == f"FGSM, {others[0].settings}"
+
+
 def test_the_best_of_a_column_is_marked_and_a_run_alone_is_not(group):
     rows = rows_of(group)
     for column in zip(*((row.clean, *row.attacked) for row in rows), strict=True):

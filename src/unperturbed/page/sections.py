@@ -59,7 +59,7 @@ class Chapter:
             "runs": [row.title for row in rows],
             "lines": lines_of(rows),
             "classes": [str(name) for name in self.group.dataset.classes],
-            "columns": [{"name": column.title, "budget": column.budget} for column in columns],
+            "columns": [{"name": column.label, "budget": column.budget} for column in columns],
             "accuracies": [[triple(found) for found in (row.clean, *row.attacked)] for row in rows],
             "confusions": confusions_of(self.group),
             "curves": [curve_data(panel) for panel in curves_of(self.group)],
@@ -141,7 +141,7 @@ def results(rows: Sequence[Row], columns: Sequence[Column], number: int) -> str:
 def findings(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
     """For each column its best run, with the numbers; runs on different images are not compared."""
     named = [("Without an attack", [row.clean for row in rows])]
-    named += [(f"Under {text(column.title)}", [row.attacked[i] for row in rows]) for i, column in enumerate(columns)]
+    named += [(f"Under {text(column.label)}", [row.attacked[i] for row in rows]) for i, column in enumerate(columns)]
     sentences: list[str] = []
     for words, column in named:
         known = [(row, cell) for row, cell in zip(rows, column, strict=True) if cell is not None]
@@ -217,7 +217,7 @@ def gallery(chapter: Chapter, number: int) -> str:
 
 def classes(group: Group, columns: Sequence[Column], number: int) -> str:
     """Accuracy of each class, and which classes are taken for which."""
-    under = [("0", "no attack"), *((str(place + 1), column.title) for place, column in enumerate(columns))]
+    under = [("0", "no attack"), *((str(place + 1), column.label) for place, column in enumerate(columns))]
     runs = [(place, run.title) for place, run in enumerate(group.runs)]
     return (
         f'<div class="choices">{chooser(f"class-attack-{number}", "Under", under)}'

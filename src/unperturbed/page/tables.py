@@ -127,7 +127,7 @@ def risks_table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     body = [
         (
             row_head(row.title),
-            cell(column.title),
+            cell(column.label),
             *(cell(f"{value:.4f}", "number") for value in (row.standard_risk, found.robust, found.adversarial)),
             cell(f"{row.standard_risk + found.robust:.4f}", "number"),
             cell(f"{found.standard_and_robust:.4f}", "number"),

@@ -27,7 +27,7 @@ from unperturbed.page.markup import script_data, text
 from unperturbed.page.pages import summary_of
 from unperturbed.page.pictures import balanced, draw_pictures, sheet_of
 from unperturbed.page.sections import findings, lines_of, page_command
-from unperturbed.page.tables import results_table
+from unperturbed.page.tables import results_table, trust_section
 from unperturbed.recipes import RECIPES, usual_budget
 from unperturbed.report import AttackResult, read
 from unperturbed.runs import RunDirectory
@@ -213,6 +213,17 @@ def test_the_commands_make_the_same_recipe_and_the_same_attacks(group, capsys):
             cli.main(shlex.split(line.removesuffix(" --trust"))[1:])
         assert "fgsm" in capsys.readouterr().out
         assert read(run.directory / "report.json").dumps() == run.report.dumps()
+
+
+def test_the_command_for_a_trust_card_examines_the_numbers_of_the_page(group):
+    run = replace(group.runs[1], card=None, report=replace(group.runs[1].report, seed=4))
+    evaluation = commands(run, group.dataset)[1]
+    assert "--budget.eps 0.1 --images 60 --seed 4" in evaluation
+    assert f"<code>{evaluation} --trust</code>" in trust_section(run, group.dataset)
+    bare = replace(run, report=replace(run.report, attacks=()))
+    assert f"<code>unperturbed evaluate {run.directory} --images 60 --seed 4 --trust</code>" in trust_section(
+        bare, group.dataset
+    )
 
 
 @pytest.mark.parametrize("changes", [{"eps": 0.1}, {"steps": 25}, {"fraction": 0.5, "pixels": 3}, {"rotation": 0.0}])

@@ -107,7 +107,7 @@ def chapter_markup(chapter: Chapter, number: int, *, alone: bool) -> str:
         "gallery": gallery(chapter, number),
         "classes": classes(group, columns, number),
         "surfaces": surfaces(chapter, number),
-        "trust": f"<p>{TRUST}</p>" + "".join(trust_section(run) for run in group.runs),
+        "trust": f"<p>{TRUST}</p>" + "".join(trust_section(run, group.dataset) for run in group.runs),
         "again": again(group),
     }
     level = 2 if alone else 3

@@ -19,10 +19,12 @@ from unperturbed import cli
 from unperturbed import recipe as recipe_files
 from unperturbed.datasets import load
 from unperturbed.evaluation import settings_of
+from unperturbed.inputs import as_float
 from unperturbed.page import Page, write_page
 from unperturbed.page.again import attack_of, budget_of, commands
 from unperturbed.page.content import columns_of, confusions_of, rows_of
 from unperturbed.page.evaluated import read_groups, titled
+from unperturbed.page.landscapes import surfaces_of
 from unperturbed.page.markup import script_data, text
 from unperturbed.page.pages import summary_of
 from unperturbed.page.pictures import balanced, draw_pictures, sheet_of
@@ -362,6 +364,23 @@ def test_every_surface_is_told_in_numbers(page, group):
             assert f"{100 * share:.1f} %<small>{least:.2f}</small>" in shown
     right = sum(run.report.survivors().int() for run in group.runs)
     assert surfaces["place"] == right.tolist().index(right.max())
+
+
+def test_answers_of_nan_are_gaps_in_the_surfaces_of_the_page(group):
+    class Breaking(torch.nn.Module):
+        def forward(self, images):
+            said = group.runs[0].model(images)
+            return said.masked_fill((images - image).flatten(1).abs().amax(1, keepdim=True) > 0.1, torch.nan)
+
+    image = as_float(group.dataset.test_images[7])
+    broken = replace(group, runs=(replace(group.runs[0], model=Breaking()), group.runs[1]))
+    surfaces = surfaces_of(broken, around=7, points=5, seed=0, device=CPU)
+    script_data(surfaces)
+    for found in surfaces["scenarios"].values():
+        flat = [value for row in found["values"][0] for value in row]
+        known = [value for value in flat if value is not None]
+        assert 0 < len(known) < len(flat)
+        assert found["least"][0] == pytest.approx(min(known), abs=1e-3)
 
 
 def test_the_scripts_are_those_that_the_policy_allows(page):

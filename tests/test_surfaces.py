@@ -88,7 +88,7 @@ def test_the_two_directions_are_signs_and_orthogonal(directions, shape, rng):
 
 def test_the_adversarial_direction_leads_uphill_where_the_softmax_is_flat(rng):
     f = nn.Sequential(nn.Flatten(), nn.Linear(30, 3))
-    f[1].weight.data *= 1e4
+    f[1].weight.data = 1e4 * torch.randn(3, 30, generator=rng)
     x = torch.full((1, 1, 6, 5), 0.5)
     y = f(x).argmax(1)
     z = x.clone().requires_grad_()

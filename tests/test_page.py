@@ -26,7 +26,7 @@ from unperturbed.page.content import columns_of, confusions_of, rows_of
 from unperturbed.page.evaluated import read_groups, titled
 from unperturbed.page.landscapes import surfaces_of
 from unperturbed.page.markup import script_data, text
-from unperturbed.page.pages import summary_of
+from unperturbed.page.pages import navigation, summary_of, title_of
 from unperturbed.page.pictures import balanced, draw_pictures, sheet_of
 from unperturbed.page.sections import findings, lines_of, page_command
 from unperturbed.page.tables import results_table, trust_section
@@ -426,6 +426,23 @@ def test_two_data_sets_have_a_chapter_each(runs, tmp_path):
     assert '<h2 id="data-1">mine.npz</h2>' in page
     assert page.count('<section id="results-') == page.count('<table class="results">') == 2
     assert [len(chapter["runs"]) for chapter in data_of(page)] == [1, 1]
+
+
+def test_data_sets_whose_files_have_one_name_are_told_apart(tmp_path):
+    recipe = small("digits-pixel-standard")
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        data = write_hostile_data(tmp_path / name / "mine.npz")
+        make_run(tmp_path / name / "run", replace(recipe, data=replace(recipe.data, name=str(data), labeled=60)))
+    groups = read_groups([tmp_path / name / "run" for name in ("a", "b")])
+    paths = [str(tmp_path / name / "mine.npz") for name in ("a", "b")]
+    assert [group.title for group in groups] == paths
+    assert title_of(groups) == f"2 models on {' and '.join(paths)}, under attack"
+    for place, path in enumerate(paths):
+        assert f"{path}: 1 run attacked on 60 of 200" in summary_of(groups)
+        assert f'href="#results-{place}">{path}: Results' in navigation(groups)
+    (alone,) = read_groups([tmp_path / "a" / "run"])
+    assert alone.title == "mine.npz"
 
 
 def refused(arguments, out):

@@ -111,8 +111,7 @@ def chapter_markup(chapter: Chapter, number: int, *, alone: bool) -> str:
         "again": again(group),
     }
     level = 2 if alone else 3
-    name = text(Path(group.dataset.name).name)
-    above = "" if alone else f'<h2 id="data-{number}">{name}</h2>'
+    above = "" if alone else f'<h2 id="data-{number}">{text(group.title)}</h2>'
     return (
         f'<div class="chapter" data-chapter="{number}">{above}'
         + "".join(

@@ -28,7 +28,7 @@ from unperturbed.page.landscapes import surfaces_of
 from unperturbed.page.markup import script_data, text
 from unperturbed.page.pages import navigation, summary_of, title_of
 from unperturbed.page.pictures import balanced, draw_pictures, sheet_of
-from unperturbed.page.sections import findings, lines_of, page_command
+from unperturbed.page.sections import Chapter, findings, gallery, lines_of, page_command
 from unperturbed.page.tables import results_table, trust_section
 from unperturbed.recipes import RECIPES, usual_budget
 from unperturbed.report import AttackResult, read
@@ -95,6 +95,25 @@ def test_the_numbers_are_those_of_the_reports(group):
             assert (risks.robust, risks.adversarial) == (each["robust_risk"], each["adversarial_risk"])
             both = risks.standard_and_robust
             assert risks.adversarial == pytest.approx(row.standard_risk + risks.robust - both)
+
+
+def test_a_finding_names_every_run_that_is_best(group):
+    one, other = rows_of(group)
+    tied = replace(other, clean=one.clean)
+    share, low, high = (f"{100 * value:.1f}" for value in (one.clean.share, one.clean.low, one.clean.high))
+    assert findings([one, tied], columns_of(group))[0] == (
+        f"Without an attack, <strong>{one.title}</strong> and <strong>{other.title}</strong> are right on {share} % "
+        f"of 60 images ({low} – {high}), the most of 2 runs."
+    )
+
+
+def test_a_gallery_without_its_attacks_does_not_say_that_none_was_asked_for(group):
+    def words(pictures):
+        return gallery(Chapter(group=group, pictures=pictures, surfaces=None), 0)
+
+    assert words(None) == "<p>No pictures were asked for.</p>"
+    pictures = draw_pictures(group, images=2, attacks=["gridadv"], seed=0, device=CPU)
+    assert words(pictures) == "<p>These runs did not meet the attacks of the gallery.</p>"
 
 
 def test_an_attack_with_two_budgets_has_two_columns_and_no_worst_case(group):

@@ -146,11 +146,12 @@ def findings(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
         known = [(row, cell) for row, cell in zip(rows, column, strict=True) if cell is not None]
         for images in dict.fromkeys(row.images for row, _ in known):
             found = [(row, cell) for row, cell in known if row.images == images]
-            row, cell = max(found, key=lambda each: each[1].share)
+            cell = max((cell for _, cell in found), key=lambda each: each.share)
+            best = [f"<strong>{text(row.title)}</strong>" for row, other in found if other.share == cell.share]
             most = "" if len(found) == 1 else f", the most of {len(found)} runs"
             sentences.append(
-                f"{words}, <strong>{text(row.title)}</strong> is right on {100 * cell.share:.1f} % of {images} "
-                f"images ({100 * cell.low:.1f} – {100 * cell.high:.1f}){most}."
+                f"{words}, {' and '.join(best)} {'is' if len(best) == 1 else 'are'} right on "
+                f"{100 * cell.share:.1f} % of {images} images ({100 * cell.low:.1f} – {100 * cell.high:.1f}){most}."
             )
     return sentences
 
@@ -190,7 +191,12 @@ def gallery(chapter: Chapter, number: int) -> str:
     pictures = chapter.pictures
     if pictures is None or not pictures.attacked:
         reasons = [] if pictures is None else pictures.missing
-        return "".join(f"<p>{text(reason)}</p>" for reason in reasons) or "<p>No pictures were asked for.</p>"
+        none = (
+            "No pictures were asked for."
+            if pictures is None
+            else "These runs did not meet the attacks of the gallery."
+        )
+        return "".join(f"<p>{text(reason)}</p>" for reason in reasons or [none])
     names = chapter.group.dataset.classes
     attacks = list(dict.fromkeys(each.attack for each in pictures.attacked))
     runs = [("", "all"), *((place, run.title) for place, run in enumerate(chapter.group.runs))]

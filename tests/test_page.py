@@ -286,6 +286,19 @@ def test_the_commands_do_not_take_a_directory_for_an_option(group):
     assert written == "unperturbed report ./-mine --images 0 --out ./-page.html"
 
 
+def test_the_command_of_a_page_names_the_folder_of_its_data(runs, tmp_path):
+    folder = tmp_path / "my data"
+    folder.mkdir()
+    write_page(runs[:1], tmp_path / "page.html", Page(images=0, surfaces=False), data=folder, device="cpu")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    command = unescape(re.search(r"<code>(unperturbed report .*?)</code>", page)[1])
+    words = shlex.split(command)
+    assert words[words.index("--data") + 1] == str(folder)
+    before = page.split("Written ")[0]
+    cli.main(words[1:])
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").split("Written ")[0] == before
+
+
 def test_the_gallery_is_balanced_and_its_choice_seeded():
     labels = torch.tensor([0] * 50 + [1] * 5 + [2] * 45)
     places = balanced(labels, 15, seed=0)

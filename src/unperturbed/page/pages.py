@@ -92,7 +92,8 @@ def write_page(
         require_image(group, asked.around)
     with threads(threads_for(groups)):
         chapters = [chapter_of(group, asked, attacks, where, MOST_BYTES // len(groups), watcher) for group in groups]
-    write_whole(out, render(chapters, page_command(directories, asked.options(), out)).encode())
+    options = asked.options() if data is None else [*asked.options(), "--data", str(data)]
+    write_whole(out, render(chapters, page_command(directories, options, out)).encode())
 
 
 def chapter_of(

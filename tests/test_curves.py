@@ -119,6 +119,21 @@ def test_accuracy_against_time_has_a_line_for_each_peak_rate(tmp_path):
     assert [line.x for line in panel.lines] == [(2, 4), (4, 8)]
 
 
+def test_seeds_stand_together_at_the_mean_of_their_seconds(tmp_path):
+    found = {(100, 0): (4, 3.0), (100, 1): (6, 5.0), (200, 0): (5, 8.0), (200, 1): (9, 9.0)}
+    folders = [
+        make_run(
+            tmp_path / f"{steps}-{seed}",
+            replace(SRT, steps=steps, seed=seed),
+            report(10, pgd=right),
+            [record(0, seconds=seconds)],
+        )
+        for (steps, seed), (right, seconds) in found.items()
+    ]
+    ((line,),) = (panel.lines for panel in over_time(compared(folders), unit="seconds"))
+    assert (line.x, line.y, line.low, line.high) == ((4, 8.5), (50, 70), (40, 50), (60, 90))
+
+
 def record(step, seconds=1.0, **changes):
     return {
         "step": step,

@@ -4,6 +4,7 @@ import json
 import shlex
 import shutil
 from dataclasses import replace
+from math import nan
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 
 from unperturbed import figures
 from unperturbed.cli import main
+from unperturbed.cli.surface import spoken
 from unperturbed.curves import Line, Panel
 from unperturbed.figures import as_text, draw_panels, draw_surfaces, files_for, rendered
 from unperturbed.report import read
@@ -282,6 +284,15 @@ def flat_surface(value):
 @pytest.mark.parametrize("value", ["decision", "loss"])
 def test_a_surface_without_any_relief_is_drawn(value):
     assert rendered(draw_surfaces({"flat": flat_surface(value)}), "png")
+
+
+@pytest.mark.parametrize("value", ["decision", "loss"])
+def test_a_surface_with_gaps_is_drawn_and_told(value):
+    gaps = torch.tensor([[0.5, nan, nan], [0.25, 0.5, 0.75], [0.5, 0.5, 0.5]])
+    found = replace(flat_surface(value), values=gaps)
+    assert rendered(draw_surfaces({"gaps": found}), "png")
+    assert spoken(found).endswith("; 2 of 9 points have no finite value")
+    assert "nan" not in spoken(found)
 
 
 def test_right_answers_are_red_and_wrong_ones_blue():

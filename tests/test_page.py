@@ -19,15 +19,17 @@ from unperturbed import cli
 from unperturbed import recipe as recipe_files
 from unperturbed.datasets import load
 from unperturbed.evaluation import settings_of
+from unperturbed.inputs import as_float
 from unperturbed.page import Page, write_page
 from unperturbed.page.again import attack_of, budget_of, commands
 from unperturbed.page.content import columns_of, confusions_of, rows_of
 from unperturbed.page.evaluated import read_groups, titled
+from unperturbed.page.landscapes import surfaces_of
 from unperturbed.page.markup import script_data, text
-from unperturbed.page.pages import summary_of
+from unperturbed.page.pages import navigation, summary_of, title_of
 from unperturbed.page.pictures import balanced, draw_pictures, sheet_of
-from unperturbed.page.sections import findings, lines_of, page_command
-from unperturbed.page.tables import results_table
+from unperturbed.page.sections import Chapter, findings, gallery, lines_of, page_command
+from unperturbed.page.tables import results_table, trust_section
 from unperturbed.recipes import RECIPES, usual_budget
 from unperturbed.report import AttackResult, read
 from unperturbed.runs import RunDirectory
@@ -95,11 +97,52 @@ def test_the_numbers_are_those_of_the_reports(group):
             assert risks.adversarial == pytest.approx(row.standard_risk + risks.robust - both)
 
 
+def test_a_finding_names_every_run_that_is_best(group):
+    one, other = rows_of(group)
+    tied = replace(other, clean=one.clean)
+    share, low, high = (f"{100 * value:.1f}" for value in (one.clean.share, one.clean.low, one.clean.high))
+    assert findings([one, tied], columns_of(group))[0] == (
+        f"Without an attack, <strong>{one.title}</strong> and <strong>{other.title}</strong> are right on {share} % "
+        f"of 60 images ({low} – {high}), the most of 2 runs."
+    )
+
+
+def test_a_gallery_without_its_attacks_does_not_say_that_none_was_asked_for(group):
+    def words(pictures):
+        return gallery(Chapter(group=group, pictures=pictures, surfaces=None), 0)
+
+    assert words(None) == "<p>No pictures were asked for.</p>"
+    pictures = draw_pictures(group, images=2, attacks=["gridadv"], seed=0, device=CPU)
+    assert words(pictures) == "<p>These runs did not meet the attacks of the gallery.</p>"
+
+
 def test_an_attack_with_two_budgets_has_two_columns_and_no_worst_case(group):
     columns = columns_of(group)
     assert [column.name for column in columns] == ["fgsm", "randadv", "fgsm", "pgd"]
     assert [column.budget for column in columns if column.name == "fgsm"] == ["Linf 0.15", "Linf 0.1"]
     assert [row.worst for row in rows_of(group)] == [None, None]
+
+
+def test_attacks_of_one_name_are_told_apart_wherever_they_are_named(group, page):
+    labels = ["FGSM, Linf 0.15", "RandAdv", "FGSM, Linf 0.1", "PGD"]
+    assert [column.label for column in columns_of(group)] == labels
+    assert [column["name"] for column in data_of(page)[0]["columns"]] == labels
+    chosen = re.search(r'<select id="class-attack-0">(.*?)</select>', page)[1]
+    assert re.findall(r">([^<]+)</option>", chosen) == ["no attack", *labels]
+    risks = re.search(r'<table class="risks">.*?</table>', page, re.DOTALL)[0]
+    said = findings(rows_of(group), columns_of(group))
+    for label in labels:
+        assert f"<td>{label}</td>" in risks
+        assert any(sentence.startswith(f"Under {label}, ") for sentence in said)
+
+
+def test_attacks_of_one_budget_are_told_apart_by_their_settings(group):
+    report = group.runs[0].report
+    others = tuple(replace(result, settings=f"{result.settings} twice") for result in report.attacks)
+    pair = replace(group, runs=(group.runs[0], replace(group.runs[0], report=replace(report, attacks=others))))
+    labels = [column.label for column in columns_of(pair)]
+    assert len({*labels}) == 4
+    assert labels[2] == f"FGSM, {others[0].settings}"
 
 
 def test_the_best_of_a_column_is_marked_and_a_run_alone_is_not(group):
@@ -193,6 +236,17 @@ def test_the_commands_make_the_same_recipe_and_the_same_attacks(group, capsys):
         assert read(run.directory / "report.json").dumps() == run.report.dumps()
 
 
+def test_the_command_for_a_trust_card_examines_the_numbers_of_the_page(group):
+    run = replace(group.runs[1], card=None, report=replace(group.runs[1].report, seed=4))
+    evaluation = commands(run, group.dataset)[1]
+    assert "--budget.eps 0.1 --images 60 --seed 4" in evaluation
+    assert f"<code>{evaluation} --trust</code>" in trust_section(run, group.dataset)
+    bare = replace(run, report=replace(run.report, attacks=()))
+    assert f"<code>unperturbed evaluate {run.directory} --images 60 --seed 4 --trust</code>" in trust_section(
+        bare, group.dataset
+    )
+
+
 @pytest.mark.parametrize("changes", [{"eps": 0.1}, {"steps": 25}, {"fraction": 0.5, "pixels": 3}, {"rotation": 0.0}])
 def test_one_command_makes_all_attacks_of_one_budget_again(group, changes):
     budget, nothing = replace(usual_budget("digits"), **changes), torch.zeros(1).long()
@@ -230,6 +284,19 @@ def test_the_commands_do_not_take_a_directory_for_an_option(group):
     assert all("./-mine" in command.split() for command in commands(dashed, group.dataset))
     written = page_command([Path("-mine")], ["--images", "0"], Path("-page.html"))
     assert written == "unperturbed report ./-mine --images 0 --out ./-page.html"
+
+
+def test_the_command_of_a_page_names_the_folder_of_its_data(runs, tmp_path):
+    folder = tmp_path / "my data"
+    folder.mkdir()
+    write_page(runs[:1], tmp_path / "page.html", Page(images=0, surfaces=False), data=folder, device="cpu")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    command = unescape(re.search(r"<code>(unperturbed report .*?)</code>", page)[1])
+    words = shlex.split(command)
+    assert words[words.index("--data") + 1] == str(folder)
+    before = page.split("Written ")[0]
+    cli.main(words[1:])
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").split("Written ")[0] == before
 
 
 def test_the_gallery_is_balanced_and_its_choice_seeded():
@@ -331,6 +398,23 @@ def test_every_surface_is_told_in_numbers(page, group):
     assert surfaces["place"] == right.tolist().index(right.max())
 
 
+def test_answers_of_nan_are_gaps_in_the_surfaces_of_the_page(group):
+    class Breaking(torch.nn.Module):
+        def forward(self, images):
+            said = group.runs[0].model(images)
+            return said.masked_fill((images - image).flatten(1).abs().amax(1, keepdim=True) > 0.1, torch.nan)
+
+    image = as_float(group.dataset.test_images[7])
+    broken = replace(group, runs=(replace(group.runs[0], model=Breaking()), group.runs[1]))
+    surfaces = surfaces_of(broken, around=7, points=5, seed=0, device=CPU)
+    script_data(surfaces)
+    for found in surfaces["scenarios"].values():
+        flat = [value for row in found["values"][0] for value in row]
+        known = [value for value in flat if value is not None]
+        assert 0 < len(known) < len(flat)
+        assert found["least"][0] == pytest.approx(min(known), abs=1e-3)
+
+
 def test_the_scripts_are_those_that_the_policy_allows(page):
     import hashlib
 
@@ -374,6 +458,23 @@ def test_two_data_sets_have_a_chapter_each(runs, tmp_path):
     assert '<h2 id="data-1">mine.npz</h2>' in page
     assert page.count('<section id="results-') == page.count('<table class="results">') == 2
     assert [len(chapter["runs"]) for chapter in data_of(page)] == [1, 1]
+
+
+def test_data_sets_whose_files_have_one_name_are_told_apart(tmp_path):
+    recipe = small("digits-pixel-standard")
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        data = write_hostile_data(tmp_path / name / "mine.npz")
+        make_run(tmp_path / name / "run", replace(recipe, data=replace(recipe.data, name=str(data), labeled=60)))
+    groups = read_groups([tmp_path / name / "run" for name in ("a", "b")])
+    paths = [str(tmp_path / name / "mine.npz") for name in ("a", "b")]
+    assert [group.title for group in groups] == paths
+    assert title_of(groups) == f"2 models on {' and '.join(paths)}, under attack"
+    for place, path in enumerate(paths):
+        assert f"{path}: 1 run attacked on 60 of 200" in summary_of(groups)
+        assert f'href="#results-{place}">{path}: Results' in navigation(groups)
+    (alone,) = read_groups([tmp_path / "a" / "run"])
+    assert alone.title == "mine.npz"
 
 
 def refused(arguments, out):

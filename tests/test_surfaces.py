@@ -88,7 +88,7 @@ def test_the_two_directions_are_signs_and_orthogonal(directions, shape, rng):
 
 def test_the_adversarial_direction_leads_uphill_where_the_softmax_is_flat(rng):
     f = nn.Sequential(nn.Flatten(), nn.Linear(30, 3))
-    f[1].weight.data *= 1e4
+    f[1].weight.data = 1e4 * torch.randn(3, 30, generator=rng)
     x = torch.full((1, 1, 6, 5), 0.5)
     y = f(x).argmax(1)
     z = x.clone().requires_grad_()
@@ -122,6 +122,36 @@ def test_the_share_of_correct_points_is_that_of_positive_decision_values(f, x):
     assert found.correct == (found.values > 0).sum().item() / 81
     assert found.values.shape == (9, 9)
     assert found.values.dtype == torch.float32
+
+
+class Breaking(nn.Module):
+    """Answers with an infinite logit or with NaN where the image is other than the one it knows, if any."""
+
+    def __init__(self, f, known, answer):
+        super().__init__()
+        self.f, self.known, self.answer = f, known, answer
+
+    def forward(self, images):
+        broken = (images - self.known).flatten(1).abs().amax(1) > 0.2
+        return self.f(images).masked_fill(broken.unsqueeze(1), self.answer)
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("answer", [nan, inf])
+def test_points_that_are_answered_with_no_number_are_gaps_and_never_right(f, x, value, answer):
+    whole = surface(f, x, 1, scenario="pixel", value=value, points=9, reach=REACH)
+    found = surface(Breaking(f, x, answer), x, 1, scenario="pixel", value=value, points=9, reach=REACH)
+    kept = found.values.isfinite()
+    assert 0 < found.gaps == (~kept).sum().item() == found.values.isnan().sum().item() < 80
+    assert torch.equal(found.values[kept], whole.values[kept])
+    assert found.bounds == (whole.values[kept].min().item(), whole.values[kept].max().item())
+    if value == "decision":
+        assert found.correct == (whole.values[kept] > 0).sum().item() / 81
+
+
+def test_a_surface_of_gaps_alone_is_refused(f, x):
+    with pytest.raises(ValueError, match="answers every point of this surface with NaN or infinity"):
+        surface(Breaking(f, x, nan), x, 1, scenario="pixel", points=2, reach=(0.5, 0.5))
 
 
 def test_the_seed_decides_the_random_direction_and_nothing_else_is_drawn(f, x):

@@ -43,6 +43,8 @@ TRAINING: Mapping[str, tuple[str, str]] = {
 """what a line of the log holds: the title of its panel and what is measured"""
 CLEAN = "clean"
 """stands for no attack where attacks are named"""
+SEEDS = UNTOLD | {"seed"}
+"""fields in which runs may differ that are one run with several seeds, and make up one line"""
 IN_PERCENT = ("labeled_accuracy", "largest_class_share")
 
 
@@ -126,10 +128,20 @@ def over_weight(runs: Sequence[Run], attacks: Sequence[str] = ()) -> tuple[Panel
 
 
 def over_time(runs: Sequence[Run], attacks: Sequence[str] = (), *, unit: Duration = "steps") -> tuple[Panel, ...]:
-    """Accuracy against the length of the training; runs with another peak rate are lines of their own."""
+    """Accuracy against the length of the training; runs with another peak rate are lines of their own.
+
+    No two seeds take equally long: in seconds they stand together at their mean.
+    """
+
+    def seconds(run: Run) -> float:
+        return sum(record["seconds"] for record in log_of(run))
 
     def duration(run: Run) -> float:
-        return float(run.recipe.steps) if unit == "steps" else sum(record["seconds"] for record in log_of(run))
+        if unit == "steps":
+            return float(run.recipe.steps)
+        return fmean(
+            seconds(other) for other in runs if fields_of(other.recipe, SEEDS) == fields_of(run.recipe, SEEDS)
+        )
 
     return varied(
         runs,
@@ -237,8 +249,7 @@ def accuracies(label: str, points: Sequence[tuple[float, Sequence[Tensor]]]) -> 
 
 def series(runs: Sequence[Run], *, ignored: set[str], named_by_weight: bool) -> dict[str, list[Run]]:
     """Runs whose recipes agree in all fields but the ignored ones, under a label that tells them from the others."""
-    # Runs of several seeds make up one line.
-    ignored = ignored | UNTOLD | {"seed"}
+    ignored = ignored | SEEDS
     groups: dict[tuple[tuple[str, str], ...], list[Run]] = {}
     for run in runs:
         groups.setdefault(tuple(fields_of(run.recipe, ignored).items()), []).append(run)

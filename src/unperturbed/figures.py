@@ -118,8 +118,7 @@ class Scale:
 
     def __init__(self, surfaces: Sequence[Surface]) -> None:
         self.decision = surfaces[0].value == "decision"
-        values = np.concatenate([surface.values.numpy().ravel() for surface in surfaces])
-        top = 1.0 if self.decision else max(float(values.max()), 1e-6)
+        top = 1.0 if self.decision else max(1e-6, *(surface.bounds[1] for surface in surfaces))
         self.low, self.high = (-1.0, 1.0) if self.decision else (0.0, top)
         # The darkest red and blue would hide the marks that are drawn over them.
         self.norm = Normalize(1.2 * self.low, 1.2 * self.high) if self.decision else Normalize(self.low, self.high)
@@ -163,7 +162,7 @@ def draw_flat(axis: Any, surface: Surface, scale: Scale) -> Any:
         across, down, values.clip(scale.low, scale.high), levels=scale.levels, cmap=scale.colors, norm=scale.norm
     )
     colors.set_rasterized(True)
-    if scale.decision and values.min() < 0 < values.max():
+    if scale.decision and surface.bounds[0] < 0 < surface.bounds[1]:
         axis.contour(across, down, values, levels=[0.0], colors="black", linewidths=1.2)
     if surface.scenario == "pixel":
         s, t = down[-1], across[-1]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import nan
 from typing import Literal, get_args
 
 import torch
@@ -30,7 +31,8 @@ class Surface:
     """A number for each point of a grid around one image, the image itself in the middle."""
 
     values: Tensor
-    """(rows, columns), float32 on the CPU: D(x') = p_y - max_{i != y} p_i, or the loss -log p_y"""
+    """(rows, columns), float32 on the CPU: D(x') = p_y - max_{i != y} p_i, or the loss -log p_y; NaN, a gap
+    in a figure, where f answers with no finite number, which is never right"""
     down: Tensor
     """coordinates of the rows; pixel: steps along the first direction, in pixel values; spatial: degrees clockwise"""
     across: Tensor
@@ -48,6 +50,17 @@ class Surface:
     def correct(self) -> float | None:
         """The share of points that are classified correctly, D(x') > 0; a loss does not tell."""
         return (self.values > 0).double().mean().item() if self.value == "decision" else None
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the greatest of the values, but for gaps."""
+        low, high = self.values[self.values.isfinite()].aminmax()
+        return low.item(), high.item()
+
+    @property
+    def gaps(self) -> int:
+        """At how many points f answers with no finite number."""
+        return int(self.values.isnan().sum())
 
 
 def surface(
@@ -93,10 +106,12 @@ def surface(
         else:
             displaced = partial(moved, image)
         steps = torch.cartesian_prod(down, across).to(image).split(batch)
-        found = [values_of(f, displaced(part), label.expand(len(part)), value) for part in steps]
+        found = torch.cat([values_of(f, displaced(part), label.expand(len(part)), value) for part in steps])
+    if not found.isfinite().any():
+        raise ValueError("the model answers every point of this surface with NaN or infinity: check its weights")
     first = "adversarial direction" if directions == "adversarial" else "random signs"
     return Surface(
-        values=torch.cat(found).view(points, points).float().cpu(),
+        values=found.where(found.isfinite(), nan).view(points, points).float().cpu(),
         down=down.float(),
         across=across.float(),
         value=value,

@@ -101,7 +101,8 @@ def require_image(dataset: Dataset, index: int) -> None:
 
 def spoken(surface: Surface) -> str:
     """The gist of a surface in words."""
-    low, high = (float(bound) for bound in surface.values.aminmax())
+    low, high = surface.bounds
+    gaps = f"; {surface.gaps} of {surface.values.numel()} points have no finite value" if surface.gaps else ""
     if surface.correct is None:
-        return f"loss from {low:.3g} to {high:.3g}"
-    return f"D(x') from {low:.3f} to {high:.3f}, positive at {surface.correct:.1%} of the points"
+        return f"loss from {low:.3g} to {high:.3g}{gaps}"
+    return f"D(x') from {low:.3f} to {high:.3f}, positive at {surface.correct:.1%} of the points{gaps}"

@@ -85,8 +85,15 @@ def attack_of(result: AttackResult, data: str) -> Attack | None:
 
 def commands(run: EvaluatedRun, dataset: Dataset) -> list[str]:
     """Command lines that train and evaluate such a run again, into the same directory."""
-    out = in_shell(run.directory)
-    return [f"unperturbed train {training_words(run)} --out {out}", *evaluating(run, dataset, out)]
+    train = f"unperturbed train {training_words(run)} --out {in_shell(run.directory)}"
+    lines = evaluating(run, dataset)
+    return [train, *lines] if run.card is None else [train, examining(run, dataset), *lines[1:]]
+
+
+def examining(run: EvaluatedRun, dataset: Dataset) -> str:
+    """The command that makes the trust card of a report: on its images, with its seed, within its budget."""
+    first, *_ = evaluating(run, dataset) or [" ".join(["unperturbed evaluate", *subject(run, dataset)])]
+    return f"{first} --trust"
 
 
 def training_words(run: EvaluatedRun) -> str:
@@ -114,25 +121,27 @@ def options_between(named: Recipe | None, recipe: Recipe) -> list[str] | None:
     return options
 
 
-def evaluating(run: EvaluatedRun, dataset: Dataset, out: str) -> list[str]:
-    """A command for the attacks in a report, for each budget where they have several, and for the trust card."""
+def evaluating(run: EvaluatedRun, dataset: Dataset) -> list[str]:
+    """A command for the attacks in a report, for each budget where they have several."""
     usual = usual_budget(run.recipe.data.name)
     found = [(result, budget) for result in run.report.attacks if (budget := budget_of(result, usual)) is not None]
     common = common_budget(found, usual)
     together: dict[tuple[str, ...], list[str]] = {}
     for result, budget in found:
         together.setdefault(budget_options(common or budget, usual), []).append(result.name)
+    directory, *images = subject(run, dataset)
+    return [
+        " ".join(["unperturbed evaluate", directory, "--attacks", ",".join(names), *options, *images])
+        for options, names in together.items()
+    ]
+
+
+def subject(run: EvaluatedRun, dataset: Dataset) -> list[str]:
+    """The directory of a run, and the options that ask for the images and the seed of its report."""
     images = len(run.report.labels)
     limit = [] if images == len(dataset.test_labels) else ["--images", str(images)]
     seed = [] if run.report.seed == 0 else ["--seed", str(run.report.seed)]
-    lines = [
-        " ".join(["unperturbed evaluate", out, "--attacks", ",".join(names), *options, *limit, *seed])
-        for options, names in together.items()
-    ]
-    if run.card is not None:
-        first, *others = lines or [" ".join(["unperturbed evaluate", out, *limit, *seed])]
-        lines = [f"{first} --trust", *others]
-    return lines
+    return [in_shell(run.directory), *limit, *seed]
 
 
 def budget_options(budget: Budget, usual: Budget) -> tuple[str, ...]:

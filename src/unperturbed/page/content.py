@@ -1,6 +1,6 @@
 """What is on a page, in plain values: every number of its tables and charts, from the reports of the runs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,6 +20,8 @@ class Column:
     name: str
     budget: str
     settings: str
+    label: str
+    """the attack as the paper writes it, with what tells it from others of its name"""
 
     @property
     def title(self) -> str:
@@ -67,7 +69,21 @@ def columns_of(group: Group) -> list[Column]:
     """The attacks of all runs, each with its settings once."""
     found = (result for run in group.runs for result in run.report.attacks)
     unique = {(result.name, result.settings): result for result in found}
-    return [Column(name=result.name, budget=result.budget, settings=result.settings) for result in unique.values()]
+    return [
+        Column(
+            name=result.name, budget=result.budget, settings=result.settings, label=label_of(result, unique.values())
+        )
+        for result in unique.values()
+    ]
+
+
+def label_of(result: AttackResult, others: Iterable[AttackResult]) -> str:
+    """The attack as the paper writes it; with its budget, or else its settings, where others have the same name."""
+    budgets = [other.budget for other in others if other.name == result.name]
+    title = ATTACKS.get(result.name, result.name)
+    if len(budgets) == 1:
+        return title
+    return f"{title}, {result.budget if budgets.count(result.budget) == 1 else result.settings}"
 
 
 def result_of(report: Report, column: Column) -> AttackResult | None:

@@ -54,6 +54,8 @@ class Group:
 
     dataset: Dataset
     runs: tuple[EvaluatedRun, ...]
+    title: str
+    """what the data set is called: the name of its file, or the whole path where another file has that name"""
 
     @property
     def shared_images(self) -> int:
@@ -67,7 +69,9 @@ def read_groups(directories: Sequence[Path], data: Path | None = None) -> list[G
     recipes = {directory: RunDirectory(directory).read_recipe() for directory in unique}
     found = {directory: reports.read(RunDirectory(directory).report) for directory in unique}
     groups: list[Group] = []
-    for name in dict.fromkeys(recipe.data.name for recipe in recipes.values()):
+    names = list(dict.fromkeys(recipe.data.name for recipe in recipes.values()))
+    files = Counter(Path(name).name for name in names)
+    for name in names:
         dataset = load(name, data)
         chosen = [directory for directory, recipe in recipes.items() if recipe.data.name == name]
         labels = titled([(recipes[directory].name, directory) for directory in chosen])
@@ -75,7 +79,9 @@ def read_groups(directories: Sequence[Path], data: Path | None = None) -> list[G
             Run(directory=RunDirectory(directory), recipe=recipes[directory], label=label)
             for directory, label in zip(chosen, labels, strict=True)
         ]
-        groups.append(Group(dataset=dataset, runs=tuple(read_run(run, found[run.path], dataset) for run in runs)))
+        read = tuple(read_run(run, found[run.path], dataset) for run in runs)
+        title = Path(name).name if files[Path(name).name] == 1 else name
+        groups.append(Group(dataset=dataset, runs=read, title=title))
     return groups
 
 

@@ -1,5 +1,6 @@
 """Decision surfaces of all runs around one test image, in the plain values of a page."""
 
+from math import isnan
 from typing import Any
 
 import torch
@@ -46,12 +47,17 @@ def surfaces_of(group: Group, *, around: int | None, points: int, seed: int, dev
             "axes": list(drawn[0].axes),
             "down": [round(value, 5) for value in drawn[0].down.tolist()],
             "across": [round(value, 5) for value in drawn[0].across.tolist()],
-            "values": [[[round(value, 3) for value in row] for row in one.values.tolist()] for one in drawn],
+            "values": [[[rounded(value) for value in row] for row in one.values.tolist()] for one in drawn],
             "correct": [one.correct for one in drawn],
             "middle": [one.values[points // 2, points // 2].item() for one in drawn],
-            "least": [one.values.min().item() for one in drawn],
+            "least": [one.bounds[0] for one in drawn],
         }
     return found
+
+
+def rounded(value: float) -> float | None:
+    """A value with the digits that a surface shows; where the model answers with NaN there is a gap."""
+    return None if isnan(value) else round(value, 3)
 
 
 def easiest(group: Group) -> int:

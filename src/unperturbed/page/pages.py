@@ -92,7 +92,8 @@ def write_page(
         require_image(group, asked.around)
     with threads(threads_for(groups)):
         chapters = [chapter_of(group, asked, attacks, where, MOST_BYTES // len(groups), watcher) for group in groups]
-    write_whole(out, render(chapters, page_command(directories, asked.options(), out)).encode())
+    options = asked.options() if data is None else [*asked.options(), "--data", str(data)]
+    write_whole(out, render(chapters, page_command(directories, options, out)).encode())
 
 
 def chapter_of(
@@ -162,15 +163,14 @@ def render(chapters: Sequence[Chapter], command: str) -> str:
 def title_of(groups: Sequence[Group]) -> str:
     """What the page is about, in a line."""
     runs = sum(len(group.runs) for group in groups)
-    names = " and ".join(Path(group.dataset.name).name for group in groups)
+    names = " and ".join(group.title for group in groups)
     return f"{runs} model{'s' if runs > 1 else ''} on {names}, under attack"
 
 
 def summary_of(groups: Sequence[Group]) -> str:
     """How much was done, in a sentence for each data set."""
     return " ".join(
-        f"{Path(group.dataset.name).name}: {attacked_on(group)} of {len(group.dataset.test_labels)} test images."
-        for group in groups
+        f"{group.title}: {attacked_on(group)} of {len(group.dataset.test_labels)} test images." for group in groups
     )
 
 
@@ -184,7 +184,7 @@ def navigation(groups: Sequence[Group]) -> str:
     """Links to all sections."""
     lines: list[str] = []
     for number, group in enumerate(groups):
-        name = "" if len(groups) == 1 else f"{Path(group.dataset.name).name}: "
+        name = "" if len(groups) == 1 else f"{group.title}: "
         lines += [f'<li><a href="#{key}-{number}">{text(name + words)}</a></li>' for key, words in HEADINGS.items()]
     return "".join(lines)
 

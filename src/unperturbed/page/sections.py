@@ -59,7 +59,7 @@ class Chapter:
             "runs": [row.title for row in rows],
             "lines": lines_of(rows),
             "classes": [str(name) for name in self.group.dataset.classes],
-            "columns": [{"name": column.title, "budget": column.budget} for column in columns],
+            "columns": [{"name": column.label, "budget": column.budget} for column in columns],
             "accuracies": [[triple(found) for found in (row.clean, *row.attacked)] for row in rows],
             "confusions": confusions_of(self.group),
             "curves": [curve_data(panel) for panel in curves_of(self.group)],
@@ -107,12 +107,11 @@ def chapter_markup(chapter: Chapter, number: int, *, alone: bool) -> str:
         "gallery": gallery(chapter, number),
         "classes": classes(group, columns, number),
         "surfaces": surfaces(chapter, number),
-        "trust": f"<p>{TRUST}</p>" + "".join(trust_section(run) for run in group.runs),
+        "trust": f"<p>{TRUST}</p>" + "".join(trust_section(run, group.dataset) for run in group.runs),
         "again": again(group),
     }
     level = 2 if alone else 3
-    name = text(Path(group.dataset.name).name)
-    above = "" if alone else f'<h2 id="data-{number}">{name}</h2>'
+    above = "" if alone else f'<h2 id="data-{number}">{text(group.title)}</h2>'
     return (
         f'<div class="chapter" data-chapter="{number}">{above}'
         + "".join(
@@ -141,17 +140,18 @@ def results(rows: Sequence[Row], columns: Sequence[Column], number: int) -> str:
 def findings(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
     """For each column its best run, with the numbers; runs on different images are not compared."""
     named = [("Without an attack", [row.clean for row in rows])]
-    named += [(f"Under {text(column.title)}", [row.attacked[i] for row in rows]) for i, column in enumerate(columns)]
+    named += [(f"Under {text(column.label)}", [row.attacked[i] for row in rows]) for i, column in enumerate(columns)]
     sentences: list[str] = []
     for words, column in named:
         known = [(row, cell) for row, cell in zip(rows, column, strict=True) if cell is not None]
         for images in dict.fromkeys(row.images for row, _ in known):
             found = [(row, cell) for row, cell in known if row.images == images]
-            row, cell = max(found, key=lambda each: each[1].share)
+            cell = max((cell for _, cell in found), key=lambda each: each.share)
+            best = [f"<strong>{text(row.title)}</strong>" for row, other in found if other.share == cell.share]
             most = "" if len(found) == 1 else f", the most of {len(found)} runs"
             sentences.append(
-                f"{words}, <strong>{text(row.title)}</strong> is right on {100 * cell.share:.1f} % of {images} "
-                f"images ({100 * cell.low:.1f} – {100 * cell.high:.1f}){most}."
+                f"{words}, {' and '.join(best)} {'is' if len(best) == 1 else 'are'} right on "
+                f"{100 * cell.share:.1f} % of {images} images ({100 * cell.low:.1f} – {100 * cell.high:.1f}){most}."
             )
     return sentences
 
@@ -191,7 +191,12 @@ def gallery(chapter: Chapter, number: int) -> str:
     pictures = chapter.pictures
     if pictures is None or not pictures.attacked:
         reasons = [] if pictures is None else pictures.missing
-        return "".join(f"<p>{text(reason)}</p>" for reason in reasons) or "<p>No pictures were asked for.</p>"
+        none = (
+            "No pictures were asked for."
+            if pictures is None
+            else "These runs did not meet the attacks of the gallery."
+        )
+        return "".join(f"<p>{text(reason)}</p>" for reason in reasons or [none])
     names = chapter.group.dataset.classes
     attacks = list(dict.fromkeys(each.attack for each in pictures.attacked))
     runs = [("", "all"), *((place, run.title) for place, run in enumerate(chapter.group.runs))]
@@ -217,7 +222,7 @@ def gallery(chapter: Chapter, number: int) -> str:
 
 def classes(group: Group, columns: Sequence[Column], number: int) -> str:
     """Accuracy of each class, and which classes are taken for which."""
-    under = [("0", "no attack"), *((str(place + 1), column.title) for place, column in enumerate(columns))]
+    under = [("0", "no attack"), *((str(place + 1), column.label) for place, column in enumerate(columns))]
     runs = [(place, run.title) for place, run in enumerate(group.runs)]
     return (
         f'<div class="choices">{chooser(f"class-attack-{number}", "Under", under)}'

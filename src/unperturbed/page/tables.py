@@ -6,9 +6,8 @@ from typing import Any
 
 from .. import recipe as recipes
 from ..datasets import Dataset
-from ..printing import in_shell
 from ..trust.card import COUNTED, Card
-from .again import commands
+from .again import commands, examining
 from .content import Accuracy, Column, Row, training_seconds
 from .evaluated import EvaluatedRun, Group
 from .markup import NOTHING, cell, column_head, hidden, row_head, table, text
@@ -127,7 +126,7 @@ def risks_table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     body = [
         (
             row_head(row.title),
-            cell(column.title),
+            cell(column.label),
             *(cell(f"{value:.4f}", "number") for value in (row.standard_risk, found.robust, found.adversarial)),
             cell(f"{row.standard_risk + found.robust:.4f}", "number"),
             cell(f"{found.standard_and_robust:.4f}", "number"),
@@ -160,13 +159,12 @@ def surface_cell(share: float, least: float) -> str:
     return f'<td class="number">{100 * share:.1f} %<small>{least:.2f}</small></td>'
 
 
-def trust_section(run: EvaluatedRun) -> str:
+def trust_section(run: EvaluatedRun, dataset: Dataset) -> str:
     """The trust card of a run, or how to make it."""
     if run.card is None:
-        command = f"unperturbed evaluate {in_shell(run.directory)} --trust"
         return (
-            f"<p><strong>{text(run.title)}</strong>: not examined. <code>{text(command)}</code> looks for reasons "
-            "not to believe its numbers.</p>"
+            f"<p><strong>{text(run.title)}</strong>: not examined. <code>{text(examining(run, dataset))}</code> "
+            "looks for reasons not to believe its numbers.</p>"
         )
     return card_table(run.title, run.card)
 

@@ -172,6 +172,15 @@ def test_what_cannot_be_drawn_is_refused_in_a_sentence(words, sentence, runs, re
     assert sentence in refused(*words)
 
 
+def test_the_command_that_adds_a_missing_attack_keeps_to_the_budget_of_the_report(runs, refused, capsys):
+    main(["evaluate", "low", "--attacks", "pgd", "--budget.eps", "0.05", "--images", "10", "--device", "cpu"])
+    capsys.readouterr()
+    command = refused("curve", "lambda", "low", "--attacks", "fgsm").split("`")[1]
+    assert command == "unperturbed evaluate low --attacks fgsm --budget.eps 0.05 --images 10"
+    main(shlex.split(command)[1:])
+    assert {result.name for result in read(runs / "low" / "report.json").attacks} == {"pgd", "fgsm"}
+
+
 def test_a_folder_that_a_figure_cannot_be_written_to_is_refused_before_any_work(runs, refused, monkeypatch):
     def unexpected(*_, **__):
         raise AssertionError("work was done before the output was looked at")

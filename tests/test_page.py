@@ -21,7 +21,7 @@ from unperturbed.datasets import load
 from unperturbed.evaluation import settings_of
 from unperturbed.inputs import as_float
 from unperturbed.page import Page, write_page
-from unperturbed.page.again import attack_of, budget_of, commands
+from unperturbed.page.again import attack_of, commands
 from unperturbed.page.content import columns_of, confusions_of, rows_of
 from unperturbed.page.evaluated import read_groups, titled
 from unperturbed.page.landscapes import surfaces_of
@@ -31,6 +31,7 @@ from unperturbed.page.pictures import balanced, draw_pictures, sheet_of
 from unperturbed.page.sections import Chapter, findings, gallery, lines_of, page_command
 from unperturbed.page.tables import results_table, trust_section
 from unperturbed.recipes import RECIPES, usual_budget
+from unperturbed.recipes.inferred import budget_of
 from unperturbed.report import AttackResult, read
 from unperturbed.runs import RunDirectory
 from unperturbed.trust import card as cards

@@ -11,6 +11,8 @@ from torch import nn
 from .datasets import Dataset
 from .printing import in_shell, printable
 from .recipe import Recipe, plain
+from .recipes import usual_budget
+from .recipes.inferred import budget_options, budgets_of
 from .recipes.words import told_apart
 from .report import Report, read
 from .runs import RunDirectory, flat
@@ -123,10 +125,13 @@ def require_same_images(runs: Sequence[Run], reports: Sequence[Report]) -> None:
 
 
 def evaluating(run: Run, attacks: Sequence[str], like: Report) -> str:
-    """The command that attacks a run on as many images and with the seed of that report."""
-    seed = f" --seed {like.seed}" if like.seed else ""
-    names = in_shell(",".join(attacks))
-    return f"unperturbed evaluate {in_shell(run.path)} --attacks {names} --images {len(like.labels)}{seed}"
+    """The command that attacks a run on as many images, with the seed and within the budget of that report."""
+    usual = usual_budget(run.recipe.data.name)
+    budgets = {budget_options(budget, usual) for _, budget in budgets_of(like.attacks, usual)}
+    options = next(iter(budgets)) if len(budgets) == 1 else ()  # Several of them no one command asks for.
+    seed = ("--seed", str(like.seed)) if like.seed else ()
+    words = ["--attacks", in_shell(",".join(attacks)), *options, "--images", str(len(like.labels)), *seed]
+    return " ".join(["unperturbed evaluate", in_shell(run.path), *words])
 
 
 def attacks_of_all(reports: Sequence[Report]) -> list[str]:

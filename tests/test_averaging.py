@@ -11,12 +11,12 @@ from unperturbed.awp import perturbed_weights, remembering
 from unperturbed.data import Data
 from unperturbed.datasets import load
 from unperturbed.engine import Engine
-from unperturbed.images import parts
+from unperturbed.images import AT_ONCE, for_statistics, parts
 from unperturbed.inputs import as_float
 from unperturbed.neighborhoods import Linf
 from unperturbed.objectives import AT, SRT, Batch, Mixture, Standard, Terms
 from unperturbed.solvers import FGSM, PGD
-from unperturbed.trainer import PROBE, Trainer
+from unperturbed.trainer import Trainer
 
 CPU = torch.device("cpu")
 IMAGES = parts(load("digits"), Data(labeled=100, unlabeled=100))
@@ -105,8 +105,20 @@ def test_a_run_with_an_average_ends_with_the_average_and_resumes_exactly(batchno
         assert torch.equal(ours, theirs)
 
 
+def test_a_run_without_an_average_may_end_with_statistics_estimated_anew_too():
+    plain, fresh = trainer(), trainer(averaging=Average(batchnorm="estimated"))
+    plain.run()
+    fresh.run()
+    assert torch.equal(plain.f[1].weight, fresh.f[1].weight)
+    assert not torch.equal(plain.f[2].running_mean, fresh.f[2].running_mean)
+    expected = deepcopy(plain.f)
+    estimate_batchnorm(expected, for_statistics(plain.images, plain.seed))
+    for ours, theirs in zip(fresh.f.state_dict().values(), expected.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
 def test_statistics_are_estimated_in_parts_of_one_size_where_one_image_would_be_left_over():
-    images = parts(load("digits"), Data(labeled=100, unlabeled=PROBE + 1 - 100))
+    images = parts(load("digits"), Data(labeled=100, unlabeled=AT_ONCE + 1 - 100))
     run = trainer(images=images, steps=1, averaging=Average(decay=0.95, batchnorm="estimated"))
     run.run()
     every = as_float(torch.cat([images.labeled, images.unlabeled]))

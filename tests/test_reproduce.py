@@ -21,6 +21,8 @@ from handmade import evidence
 from unperturbed import cli, sweeps
 from unperturbed import report as reports
 from unperturbed.attacks import fgsm
+from unperturbed.averaging import Average
+from unperturbed.data import Data
 from unperturbed.datasets import IDX_FILES, load
 from unperturbed.evaluation import evaluate
 from unperturbed.experiments import evidence as files
@@ -34,14 +36,14 @@ from unperturbed.experiments.planning import attacked_at_once, groups, planned
 from unperturbed.experiments.reproduction import Reproduction, Stopping
 from unperturbed.experiments.results import present
 from unperturbed.experiments.scales import scaled
-from unperturbed.experiments.settled import OTHER_WEIGHTS, other_weights, weights_not_kept
+from unperturbed.experiments.settled import OTHER_WEIGHTS, other_weights, settle, weights_not_kept
 from unperturbed.experiments.terrain import surfaces_around
 from unperturbed.files import write_whole
 from unperturbed.guards import DivergedError
-from unperturbed.models import DigitsCNN
+from unperturbed.models import DigitsCNN, ResNet
 from unperturbed.neighborhoods import Linf
 from unperturbed.progress import Lines
-from unperturbed.recipe import Validation
+from unperturbed.recipe import Recipe, Validation
 from unperturbed.recipes import cifar10, named
 from unperturbed.recipes.published import COMPARED_ON_CIFAR10, COMPARED_ON_MNIST
 from unperturbed.runs import RunDirectory
@@ -49,6 +51,7 @@ from unperturbed.signals import StoppedError
 from unperturbed.training import fresh_model, train
 from unperturbed.unfinished import Part, Unfinished
 
+CPU = torch.device("cpu")
 SMOKE = ("--scale", "smoke", "--device", "cpu")
 
 
@@ -796,7 +799,7 @@ def test_the_seconds_of_a_run_count_those_of_its_teacher(tmp_path):
 
 
 def test_a_run_whose_teacher_shared_its_device_or_had_another_is_not_timed(tmp_path):
-    named_so = "*-plusplus-selected-taught-seed-0,*-shortest-taught-30-*,*-shortest-well-taught-30-*"
+    named_so = "*-plusplus-selected-taught-seed-0,*-shortest-taught-30-*,*-shortest-well-taught-three-steps-30-*"
     beside, own, same = planned(chosen(["better"]), "smoke", "own", (0,), named_so)
 
     def found(run):
@@ -829,6 +832,27 @@ def test_a_finished_run_keeps_both_weights_and_no_checkpoint(tmp_path):
         assert all(torch.equal(kept[name], weight) for name, weight in other.items())
     found = files.of_run(path, run.trial.name, 0, "smoke", "own")
     assert found.selected == {"step": state["best"]["step"], "accuracy": state["best"]["accuracy"]}
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.9])
+def test_the_last_weights_get_the_statistics_that_a_run_would_have_ended_with(tmp_path, decay):
+    averaging = Average(decay=decay, batchnorm="estimated")
+    data, validation = Data(labeled=100, validation=20), Validation(every=1, keep="best")
+    recipe = Recipe(data=data, model=ResNet(filters=(2, 2, 2, 2), units=1), steps=2, averaging=averaging)
+    dataset, kept = load("digits"), tmp_path / "kept"
+    last = train(replace(recipe, validation=Validation(keep="last")), tmp_path / "last", device="cpu")
+    train(replace(recipe, validation=validation), kept, device="cpu")
+    run = RunDirectory(kept)
+    state = run.read_checkpoint(CPU)
+    assert state is not None
+    state["best"]["step"] = 1  # As if the last weights had been worse.
+    run.write_checkpoint(state)
+    settle(kept, fresh_model(recipe, dataset), dataset, CPU)
+    assert not list(kept.glob("checkpoint*"))
+    other = other_weights(kept)
+    assert other is not None
+    for name, tensor in last.state_dict().items():
+        assert torch.equal(other[name], tensor), name
 
 
 def test_a_finished_run_is_not_trained_anew_by_train(tmp_path):

@@ -17,7 +17,8 @@ class Average:
     decay: float = 0.0
     """weight of the past in the average; 0: none is kept, as in the paper"""
     batchnorm: Literal["copied", "estimated", "own"] = "copied"
-    """its running statistics: the model's, estimated anew in the end and for validation, or its own, from labeling"""
+    """its running statistics, or where none is kept the model's: those of training, estimated anew in the end and for
+    validation, or of its own, from labeling"""
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1:
@@ -27,8 +28,8 @@ class Average:
 
     @property
     def estimates(self) -> bool:
-        """Whether an average is kept that gets statistics estimated anew."""
-        return bool(self.decay) and self.batchnorm == "estimated"
+        """Whether the model that a run ends with gets statistics estimated anew."""
+        return self.batchnorm == "estimated"
 
 
 class AveragedModel:

@@ -10,6 +10,10 @@ from .data import Data, split
 from .datasets import Dataset
 from .inputs import as_float, check_labels, check_pixels, output_classes, require
 from .reservoir import Reservoir, image_files
+from .runtime import generator
+
+AT_ONCE = 256
+"""images at most that go through a network together where statistics are estimated"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +102,12 @@ def some_rows(size: int, count: int, rng: Generator, *, sparing: bool = False) -
         drawn = torch.randint(size, (2 * count,), generator=rng).unique()
         return drawn[torch.randperm(len(drawn), generator=rng)[:count]]
     return torch.randperm(size, generator=rng)[:count]
+
+
+def for_statistics(images: Images, seed: int) -> list[Tensor]:
+    """The images on which BatchNorm statistics are estimated, for one seed always the same, in parts of one size."""
+    some = images.some(16 * AT_ONCE, generator(torch.device("cpu"), seed, "batchnorm"))
+    return [as_float(part) for part in some.tensor_split(-(-len(some) // AT_ONCE))]
 
 
 def parts(dataset: Dataset, data: Data) -> Images:

@@ -14,7 +14,7 @@ from .cutting import require_parts
 from .data import Data
 from .engine import Engine, Precision, engine_for
 from .guards import CollapseAlarm, DivergedError, Record, blame, has_robust_term
-from .images import Images
+from .images import Images, for_statistics
 from .inputs import as_float
 from .objectives import Objective, Terms, frozen
 from .processes import present, shared
@@ -240,18 +240,15 @@ class Trainer:
 
     def result_so_far(self) -> nn.Module:
         """The model that the run would end with now."""
-        return freshly_estimated(self.result, self.sample()) if self.averaging.estimates else self.result
-
-    def sample(self) -> list[Tensor]:
-        """The images on which statistics are estimated, always the same."""
-        images = self.images.some(16 * PROBE, generator(torch.device("cpu"), self.seed, "batchnorm"))
-        return [as_float(part) for part in images.tensor_split(-(-len(images) // PROBE))]
+        if not self.averaging.estimates:
+            return self.result
+        return freshly_estimated(self.result, for_statistics(self.images, self.seed))
 
     def finish(self) -> None:
         """Give f the weights to keep: the best on the validation part where there is one, else the last."""
         self.f.load_state_dict(self.selection.kept or self.result.state_dict())
         if self.averaging.estimates:
-            estimate_batchnorm(self.f, self.sample())
+            estimate_batchnorm(self.f, for_statistics(self.images, self.seed))
         self.f.eval()
         self.outer.recorded.forget()
         self.outer.sgd.zero_grad(set_to_none=True)

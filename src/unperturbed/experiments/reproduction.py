@@ -194,10 +194,10 @@ class Reproduction:
     def attack(self, run: PlannedRun) -> None:
         """Make the attacks that are missing, on the weights that the run kept and on those it did not."""
         directory = RunDirectory(self.out / run.name)
-        settle(directory.path)
         recipe = directory.read_recipe()
         dataset = tested(load(recipe.data.name, self.folder), run.scale)
         model = fresh_model(recipe, dataset)
+        settle(directory.path, model, dataset, pick_device(self.device))
         directory.read_weights(model)
         watcher = Stopping(self.watcher, run.name, self.stop)
         report = self.evaluated(run, model, dataset, recipe, directory.report, self.wanted(run), watcher)

@@ -6,9 +6,12 @@ from typing import Any
 
 import safetensors.torch
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from ..averaging import estimate_batchnorm
+from ..datasets import Dataset
 from ..files import write_whole
+from ..images import for_statistics, parts
 from ..recipe import Recipe
 from ..runs import RunDirectory
 from .evidence import note
@@ -17,27 +20,33 @@ OTHER_WEIGHTS = "model-other.safetensors"
 """the weights that a run did not keep, in its directory"""
 
 
-def settle(path: Path) -> None:
+def settle(path: Path, model: nn.Module, dataset: Dataset, device: torch.device) -> None:
     """Take from the last checkpoint of a finished run what is still needed, and remove its checkpoints.
 
     These hold several times what the weights do, and nothing is left to go on with. A run may be settled again where
-    it was interrupted.
+    it was interrupted. The model is the run's network, whose weights are lost.
     """
     run = RunDirectory(path)
     state = run.read_checkpoint(torch.device("cpu"))
     if state is not None:
-        keep_other_weights(path, run.read_recipe(), state)
+        keep_other_weights(path, run.read_recipe(), state, model.to(device), dataset)
     for file in (run.checkpoint_before, run.checkpoint):
         file.unlink(missing_ok=True)
 
 
-def keep_other_weights(path: Path, recipe: Recipe, state: Mapping[str, Any]) -> None:
+def keep_other_weights(
+    path: Path, recipe: Recipe, state: Mapping[str, Any], model: nn.Module, dataset: Dataset
+) -> None:
     """Write the weights that were not kept, where there are any, and when and how good the best ones were."""
-    other = weights_not_kept(recipe, state)
+    best, other = state["best"], weights_not_kept(recipe, state)
     if other is not None:
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in other.items()}
+        model.load_state_dict(other)
+        if recipe.averaging.estimates and other is not best["weights"]:
+            device = next(model.parameters()).device
+            estimate_batchnorm(model, for_statistics(parts(dataset, recipe.data).to(device), recipe.seed))
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
         write_whole(path / OTHER_WEIGHTS, safetensors.torch.save(tensors))
-    if best := state["best"]:
+    if best:
         note(path, selected={"step": best["step"], "accuracy": best["accuracy"]})
 
 
@@ -53,10 +62,12 @@ def has_other_weights(path: Path) -> bool:
 
 
 def weights_not_kept(recipe: Recipe, state: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The last weights where the best on validation were kept, else the best; none where both are the same."""
+    """The last weights where the best on validation were kept, else the best; none where both are the same.
+
+    Statistics of the last ones are those of training, also where the run ends with others.
+    """
     best = state["best"]
-    # An average whose BatchNorms are estimated anew at the end of a run is not in its checkpoint.
-    if not best or best["step"] == state["step"] or recipe.averaging.estimates:
+    if not best or best["step"] == state["step"]:
         return None
     kept_best = recipe.validation.keep == "best" or state["fallen"]
     return (state["average"] or state["model"]) if kept_best else best["weights"]

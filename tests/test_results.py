@@ -384,6 +384,26 @@ def test_the_page_of_defenses_shows_which_teacher_labels_best(monkeypatch):
     assert by_held_out == by_unlabeled
 
 
+def test_the_page_of_defenses_says_where_srt_plusplus_falls_short():
+    names = [f"cifar10-pixel-{name}" for name in ("srt-plusplus-selected", "at-all-labels")]
+    found = {each.name: each.report for each in read_all(ROOT / "results" / "reproduce") if each.scale == "short"}
+    reports = [found[name] for name in names]
+    clean, attacked = ([100 * report.accuracy(*attack) for report in reports] for attack in ((), ("pgd",)))
+    made = [next(each for each in report.attacks if each.name == "pgd") for report in reports]
+    moved = [report.risks_by_image(each)[1] for report, each in zip(reports, made, strict=True)]
+    kept = [100 - 100 * each.double().mean().item() for each in moved]
+    wrong = [whole - right for whole, right in zip(kept, attacked, strict=True)]
+    page = " ".join((ROOT / "docs" / "defenses.md").read_text(encoding="utf-8").split())
+    for words in (
+        f"keeps {attacked[0]:.2f} % under PGD, adversarial training with the right labels of all 50,000 images "
+        f"{attacked[1]:.2f} %",
+        f"SRT++ does so for {wrong[0]:.1f} % of the test images, AT for {wrong[1]:.1f} %",
+        f"of SRT++'s answers {kept[0]:.1f} % stay what they are under attack, of AT's {kept[1]:.1f} %",
+        f"though {clean[0]:.2f} and {clean[1]:.2f} % are right without one",
+    ):
+        assert words in page, words
+
+
 def test_the_page_of_fidelity_says_how_far_apart_both_means_are_on_cifar10():
     found = Measured([each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "short"])
     names = [f"cifar10-spatial-srt{weight}" for weight in ("", "-lambda-0.15", "-lambda-0.25", "-lambda-0.3")]

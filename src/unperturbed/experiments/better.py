@@ -200,8 +200,10 @@ def shortest() -> tuple[Trial, ...]:
         taught_trial("-taught", "", 30, BY_LABELS, one_step),
         taught_trial("-taught", "", 60, BY_LABELS, one_step),
         taught_trial("-quickly-taught-three-steps", quick + three, 30, QUICK, THREE_STEPS),
-        taught_trial("-well-taught", well, 30, cifar10.CONSISTENT, one_step),
-        taught_trial("-well-taught-three-steps", well + three, 30, cifar10.CONSISTENT, THREE_STEPS),
+        *(
+            taught_trial("-well-taught-three-steps", well + three, count, cifar10.CONSISTENT, THREE_STEPS)
+            for count in (30, 60)
+        ),
     )
 
 

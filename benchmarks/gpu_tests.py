@@ -24,10 +24,12 @@ TESTS = Path(__file__).parents[1] / "tests" / "test_engine_gpu.py"
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Where the outcomes go."""
+    """Where the outcomes go, and how many tests run at a time."""
 
     out: Path = Path("results/gpu-tests.json")
-    """file for them"""
+    """file for the outcomes"""
+    workers: int = 1
+    """processes that share the tests, by pytest-xdist if there are several"""
 
 
 @dataclass
@@ -61,11 +63,13 @@ def main(options: Options) -> int:
     """Run, print and write JSON."""
     require_gpu()
     outcomes, started = Outcomes(), time.perf_counter()
-    code = pytest.main(
-        ["-q", "-p", "no:cacheprovider", "-m", "gpu", "--override-ini", "addopts=", str(TESTS)], plugins=[outcomes]
-    )
+    # Another plugin that may be there warns of several processes, and warnings are errors.
+    shared = ["-n", str(options.workers), "-p", "no:benchmark"] if options.workers > 1 else []
+    words = ["-q", "-p", "no:cacheprovider", "-m", "gpu", "--override-ini", "addopts=", *shared, str(TESTS)]
+    code = pytest.main(words, plugins=[outcomes])
     result = {
         "provenance": provenance(GPU),
+        "workers": options.workers,
         "seconds": time.perf_counter() - started,
         "tests": {
             name: {"cases": dict(cases), "seconds": outcomes.seconds[name]} for name, cases in outcomes.cases.items()

@@ -35,7 +35,7 @@ from unperturbed.experiments.measured import Measured
 from unperturbed.experiments.planning import attacked_at_once, groups, planned
 from unperturbed.experiments.reproduction import Reproduction, Stopping
 from unperturbed.experiments.results import present
-from unperturbed.experiments.scales import scaled
+from unperturbed.experiments.scales import LONG_ATTACKS, scaled
 from unperturbed.experiments.settled import OTHER_WEIGHTS, other_weights, settle, weights_not_kept
 from unperturbed.experiments.terrain import surfaces_around
 from unperturbed.files import write_whole
@@ -77,7 +77,7 @@ def test_every_experiment_runs_in_small_and_prints_a_number_in_each_cell(name, t
     runs = planned(chosen([name]), "smoke", "own", (0,))
     for run in runs:
         report = reports.read(tmp_path / run.name / "report.json")
-        assert [result.name for result in report.attacks] == list(run.trial.attacks)
+        assert sorted(result.name for result in report.attacks) == sorted(run.trial.attacks)
         assert (tmp_path / run.name / "model.safetensors").is_file()
     assert f"## {name}: " in printed
     if name == "table-7":
@@ -817,6 +817,26 @@ def test_a_run_whose_teacher_shared_its_device_or_had_another_is_not_timed(tmp_p
         files.note(teacher, trained_on="a device elsewhere")
     reproduction(tmp_path).carry_out([own])
     assert found(own) == (1, f"a device elsewhere, {device}", None)
+
+
+def test_long_attacks_come_when_all_runs_have_had_the_others(tmp_path, monkeypatch):
+    runs = planned(chosen(["table-4"]), "smoke", "own", (0,), "mnist-pixel-at-seed-0,mnist-pixel-trades-seed-0")
+    made, order, evaluated = reproduction(tmp_path), [], Reproduction.evaluated
+
+    def noted(self, run, model, dataset, recipe, path, attacks, watcher):
+        known = {each.name for each in reports.read(path).attacks} if path.exists() else set()
+        order.extend((run.name, name) for name in attacks if name not in known)
+        return evaluated(self, run, model, dataset, recipe, path, attacks, watcher)
+
+    monkeypatch.setattr(Reproduction, "evaluated", noted)
+    made.carry_out(runs)
+    long = [name in LONG_ATTACKS for _, name in order]
+    assert long == sorted(long) and any(long)
+    assert all(made.complete(run) for run in runs)
+    assert {name for name, _ in order} == {run.name for run in runs}
+    assert len(order) == len(set(order)) == sum(len(run.trial.attacks) for run in runs)
+    made.carry_out(runs)
+    assert len(order) == len(set(order)), "what is complete is not attacked again"
 
 
 def test_a_finished_run_keeps_both_weights_and_no_checkpoint(tmp_path):

@@ -11,8 +11,9 @@ from ..experiments.catalog import EVERY, chosen, experiments
 from ..experiments.definition import Experiment
 from ..experiments.genuine import require_data
 from ..experiments.layout import aligned
+from ..experiments.marked import check_scale, mark_scale
 from ..experiments.planning import BASIS, PlannedRun, expected, planned, require_recipes, shared, state_of
-from ..experiments.reproduction import Reproduction, check_scale, mark_scale
+from ..experiments.reproduction import Reproduction
 from ..experiments.results import FOLDER, collect, found_in, present, write_page
 from ..experiments.scales import SCALES, Scale, usual_network
 from ..printing import counted, nearest, printable, quoted

@@ -1,6 +1,5 @@
 """Carrying experiments out: what is missing is trained, attacked and measured, and anything may stop it anywhere."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -13,7 +12,7 @@ from .. import report as reports
 from .. import sweeps
 from ..datasets import Dataset, load
 from ..evaluation import evaluate, settings_of
-from ..files import explained, set_aside, write_whole
+from ..files import set_aside, write_whole
 from ..guards import DivergedError
 from ..progress import Bars, Lines, Titled
 from ..recipe import Recipe, plain
@@ -35,42 +34,15 @@ from .planning import (
     groups,
     state_of,
 )
-from .scales import SLOW_ATTACKS, Scale, images_attacked
+from .scales import LONG_ATTACKS, SLOW_ATTACKS, Scale, images_attacked
 from .settled import has_other_weights, other_weights, settle
 from .terrain import surfaces_around
 
-FORMAT = 1
-MARK = "reproduction.json"
-"""the file that says of which scale the runs in a directory are"""
 TEACHERS = "teachers"
 """the folder beside the runs in which their teachers lie, so that whoever carries the runs on carries these too"""
 QUICK_ATTACKS = ("fgsm", "pgd", "pgd-10", "pgd-20", "cw", "randadv", "gridadv")
 """attacks that the weights a run did not keep are under too"""
 Stop = Callable[[], bool]
-
-
-def check_scale(out: Path, scale: Scale) -> None:
-    """Refuse a directory with runs of another scale."""
-    mark = out / MARK
-    if not mark.is_file():
-        return
-    try:
-        found: Any = json.loads(mark.read_text(encoding="utf-8"))
-        theirs = found["scale"] if found["format"] == FORMAT else None
-    except (ValueError, KeyError, TypeError):
-        theirs = None
-    if theirs is None:
-        raise ValueError(f"{mark} is not of this version of unperturbed: name another --out")
-    if theirs != scale:
-        raise ValueError(f"{out} holds runs at scale {theirs}, not {scale}: name another --out, or --scale {theirs}")
-
-
-def mark_scale(out: Path, scale: Scale) -> None:
-    """Make a directory one of that scale, unless it is one already."""
-    if not (out / MARK).is_file():
-        with explained(out):
-            out.mkdir(parents=True, exist_ok=True)
-        write_whole(out / MARK, json.dumps({"format": FORMAT, "scale": scale}).encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,24 +64,31 @@ class Reproduction:
     """runs of others that share the device"""
 
     def carry_out(self, runs: Sequence[PlannedRun]) -> None:
-        """Train and attack what is missing of these runs, group by group."""
+        """Train and attack what is missing of these runs, group by group; long attacks come last."""
         at_once = SIDE_BY_SIDE if pick_device(self.device).type == "cuda" else 1
-        started = False
+        started, quickly = False, replace(self, without=(*self.without, *LONG_ATTACKS))
         for group in groups(runs, at_once):
             if missing := [run for run in group if state_of(run, self.out) in ("missing", "begun")]:
                 self.stop_if_asked("between two runs", START_UP if started else 0.0)
                 self.train_or_note(missing)
                 started = True
             for run in group:
-                path, state = self.out / run.name, state_of(run, self.out)
-                if state == "diverged":
+                path = self.out / run.name
+                if state_of(run, self.out) == "diverged":
                     sentence = f"{read_notes(path)['failed']}; it is left as it is: delete {path} to start it anew"
                     Titled(self.watcher, run.name).warned(sentence)
-                elif state == "trained" and not self.complete(run):
-                    self.stop_if_asked("between two runs", ATTACK_START_UP if started else 0.0)
-                    self.attack(run)
-                    started = True
+                started = quickly.attack_if_trained(run, started) or started
             self.stop_if_asked("between two runs")
+        for run in runs:
+            started = self.attack_if_trained(run, started) or started
+
+    def attack_if_trained(self, run: PlannedRun, started: bool) -> bool:
+        """Make the attacks that are missing on a trained run, if there is time to start: whether any were."""
+        if state_of(run, self.out) != "trained" or self.complete(run):
+            return False
+        self.stop_if_asked("between two runs", ATTACK_START_UP if started else 0.0)
+        self.attack(run)
+        return True
 
     def stop_if_asked(self, where: str, needed: float = 0.0) -> None:
         """Stop here, where nothing is lost, if a signal came, time is up or less is left than what follows needs."""

@@ -38,6 +38,8 @@ SHORT_RAMP = 0.8
 """the part of a short run over which lambda grows: at full strength from the start a self-labeled term collapses"""
 SLOW_ATTACKS = ("pointwise", "autoattack")
 """attacks that take thousands of passes an image on CIFAR-10, and may be made on fewer images"""
+LONG_ATTACKS = ("jsma", "ddn", *SLOW_ATTACKS)
+"""attacks that come when all runs have had the others: stopped early, a table has most cells of every row"""
 SMOKE_STEPS = 3
 SMOKE_IMAGES = 8
 """test images that a smoke run is attacked on"""

@@ -61,6 +61,7 @@ def with_rate(recipe: Recipe, peak: float) -> Recipe:
 RUNS = {
     "SRT++, lambda 3": BASE,
     "a quarter of the rate": with_rate(BASE, 0.05),
+    "statistics of the model, not estimated": replace(BASE, averaging=replace(BASE.averaging, batchnorm="copied")),
     "one mean over all images, lambda 1": ONE_MEAN,
     "that, twice the rate": with_rate(ONE_MEAN, 0.4),
     "that, the teacher's probabilities": replace(

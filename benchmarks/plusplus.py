@@ -2,9 +2,9 @@
 
     python benchmarks/plusplus.py --data FOLDER --out results/plusplus.json
 
-ResNet-18, 30 epochs in batches of 512, a search of three steps; all runs have one teacher. Of the 10,000 labels 1,000
-are held out: accuracy on these, clean and under attack, is all that is looked at, so that test images stay unseen
-while parts are chosen.
+ResNet-18, 30 epochs in batches of 512, a search of three steps; all runs have one teacher, whose seconds count among
+those of the first. Of the 10,000 labels 1,000 are held out: accuracy on these, clean and under attack, is all that is
+looked at, so that test images stay unseen while parts are chosen.
 """
 
 import json

@@ -35,9 +35,9 @@ BATCH = 512
 ALONE = Teacher(steps=2000, optimizer=SGD(rate=Cyclic(peak=0.2)))
 
 
-def consistent(around: Neighborhood, count: float, *, k: int = 1, weight: float = 1.0) -> Teacher:
+def consistent(around: Neighborhood, count: float, *, k: int = 1, **changes: Any) -> Teacher:
     """A teacher by so many epochs of SRT around all images, the paper's own idea; its average labels for it."""
-    objective = SRT(solver=WorstOfK(around=around, k=k), weight=weight)
+    objective = SRT(solver=WorstOfK(around=around, k=k), **changes)
     return replace(CONSISTENT, objective=objective, steps=epochs(count, images=50_000, batch=BATCH))
 
 
@@ -50,6 +50,7 @@ TEACHERS = {
     "SRT over warps, then colors, 30 epochs": consistent(BOTH, 30),
     "the same, worst of three draws": consistent(BOTH, 30, k=3),
     "the same, lambda 2": consistent(BOTH, 30, weight=2.0),
+    "the same, lambda 2, one forward pass": consistent(BOTH, 30, weight=2.0, forward="together"),
     "SRT over warps, then colors, 90 epochs": consistent(BOTH, 90),
 }
 

@@ -230,7 +230,14 @@ def test_radius_steps_and_step_sizes_are_those_of_the_paper(name):
 def test_lambda_is_1_pixel_wise_and_0_2_spatially(name):
     objective = RECIPES[name].objective
     assert objective.weight == (1.0 if "-pixel-" in name else 0.2)
-    assert (objective.forward, objective.mean) == ("separate", "images" if "-spatial" in name else "terms")
+    assert objective.mean == ("images" if "-spatial" in name else "terms")
+
+
+def test_warped_images_go_through_a_network_with_batchnorm_together_with_clean_ones():
+    srt = {name: recipe for name, recipe in RECIPES.items() if isinstance(recipe.objective, SRT)}
+    together = {name for name, recipe in srt.items() if recipe.objective.forward == "together"}
+    authors = {f"{data}-spatial-srt-authors" for data in ("digits", "mnist")}
+    assert together == authors | {name for name in srt if re.match("cifar10-(spatial|compound)-", name)}
 
 
 def test_spatial_rt_and_srt_take_the_mean_that_lambda_and_rate_of_the_paper_belong_to():
@@ -239,7 +246,9 @@ def test_spatial_rt_and_srt_take_the_mean_that_lambda_and_rate_of_the_paper_belo
     assert {recipe.objective.mean for recipe in spatial} == {"images"}
     others = [recipe.objective for name, recipe in RECIPES.items() if not re.match(r"(mnist|cifar10)-spatial", name)]
     srt = [objective for objective in others if isinstance(objective, SRT)]
-    assert {objective.mean for objective in srt if objective.forward == "separate"} == {"terms"}
+    assert {objective.mean for objective in srt if objective != RECIPES["digits-spatial-srt-authors"].objective} == {
+        "terms"
+    }
 
 
 def test_lambda_of_srt_plus_grows_over_a_fifth_of_a_run():

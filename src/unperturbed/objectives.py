@@ -89,7 +89,8 @@ class SRT:
     weight: float = 1.0
     """lambda, the price of robust risk"""
     forward: Literal["separate", "together"] = "separate"
-    """clean and perturbed images in two forward passes or in one: BatchNorm takes its statistics from a pass"""
+    """clean and perturbed images in two forward passes or in one: BatchNorm takes its statistics from a pass, and
+    where perturbations change these, as warps do, one is better"""
     mean: Literal["terms", "images"] = "terms"
     """a mean for each term, as in Eq. (9), or one over all images of both, as in the authors' spatial code"""
     targets: Literal["hard", "soft"] = "hard"

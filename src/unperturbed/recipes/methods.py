@@ -62,6 +62,8 @@ class Scenario:
     fast: Fast
     mean: Literal["terms", "images"] = "terms"
     """of the terms of RT and SRT, or of all images of both"""
+    forward: Literal["separate", "together"] = "separate"
+    """whether RT and SRT take a pass for each term, or one in which BatchNorm sees the images of both"""
     fresh_statistics: bool = True
     """whether the average of SRT++ has BatchNorm statistics of its own, or the model's"""
 
@@ -80,7 +82,7 @@ class Scenario:
 
     def srt(self, weight: float, **changes: Any) -> SRT:
         """The objective of SRT, and of RT where there are no unlabeled images, at that lambda."""
-        return replace(SRT(solver=self.solver, weight=weight, mean=self.mean), **changes)
+        return replace(SRT(solver=self.solver, weight=weight, mean=self.mean, forward=self.forward), **changes)
 
     def basics(self, adversarial: str) -> Iterator[Recipe]:
         """Standard, adversarial training, RT and SRT."""

@@ -15,6 +15,7 @@ from typing import Any
 import tyro
 
 from unperturbed import recipe as recipes
+from unperturbed.averaging import Average
 from unperturbed.data import Data, split
 from unperturbed.datasets import load
 from unperturbed.evaluation import evaluate
@@ -50,7 +51,9 @@ TEACHERS = {
     "SRT over warps, then colors, 30 epochs": consistent(BOTH, 30),
     "the same, worst of three draws": consistent(BOTH, 30, k=3),
     "the same, lambda 2": consistent(BOTH, 30, weight=2.0),
-    "the same, lambda 2, one forward pass": consistent(BOTH, 30, weight=2.0, forward="together"),
+    "the same, lambda 2, one forward pass": replace(
+        consistent(BOTH, 30, weight=2.0, forward="together"), averaging=Average(decay=0.99)
+    ),
     "SRT over warps, then colors, 90 epochs": consistent(BOTH, 90),
 }
 

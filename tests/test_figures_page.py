@@ -91,7 +91,9 @@ def test_the_pictures_show_what_the_page_says_of_them():
     weights = drawn("lambda")["PGD"]
     assert all(srt > rt for srt, rt in zip(weights["SRT"], weights["RT"], strict=True))
     fast = drawn("time")["PGD"]
-    assert fast["fast SRT, peak rate 0.2"][:2] == [pytest.approx(fast["fast SRT, peak rate 0.2"][0])] * 2
+    lines = list(fast.values())
+    assert all(line == sorted(line) for line in lines)
+    assert fast["fast SRT, peak rate 0.2"][0] == min(line[0] for line in lines) < 12
     surfaces = json.loads((ROOT / "results" / "figures.json").read_text(encoding="utf-8"))
     assert "positive at 100.0% of the points" in surfaces["decision-spatial"][1]
     assert "positive at 100.0% of the points" not in surfaces["decision-spatial"][0]

@@ -55,6 +55,7 @@ SPATIAL = replace(
     labeled_steps=800,
     solver=TURN,
     fast=Fast(steps=400, peak=0.05, weight=2.0, held_out=10, drop=0.6),
+    forward="together",
 )
 COMPOUND = compound(SPATIAL, "digits-compound", ASCENT, TURN)
 

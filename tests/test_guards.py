@@ -3,7 +3,8 @@
 import pytest
 
 from unperturbed.averaging import Average
-from unperturbed.guards import CollapseAlarm, blame, has_robust_term, require_use_by
+from unperturbed.guards import CollapseAlarm, blame, has_robust_term, normalizes_apart, require_use_by
+from unperturbed.models import DigitsCNN, SmallCNN
 from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Standard
 from unperturbed.recipe import SGD, Recipe, Teacher
 from unperturbed.schedules import Cyclic, Piecewise
@@ -26,6 +27,26 @@ def test_one_class_with_more_than_half_of_the_predictions_is_an_alarm_with_remed
 def test_where_there_is_no_robust_term_the_remedy_is_the_learning_rate():
     (warning,) = warnings_of(CollapseAlarm(largest_label_share=0.1, robust_term=False), record(step=70, share=0.51))
     assert warning == "step 70: one class takes 51% of C(x): lower the learning rate"
+
+
+def test_where_batchnorm_sees_warped_images_by_themselves_one_pass_is_a_remedy():
+    (warning,) = warnings_of(CollapseAlarm(largest_label_share=0.1, normalized_apart=True), record(share=0.51))
+    assert warning.endswith("learning rate, and where images are warped set objective.forward to together")
+
+
+@pytest.mark.parametrize(
+    ("model", "objective", "apart"),
+    [
+        (DigitsCNN(), SRT(), True),
+        (DigitsCNN(), SRT(forward="together"), False),
+        (DigitsCNN(), KLR(), False),
+        (SmallCNN(), SRT(), False),
+    ],
+    ids=["two passes", "one pass", "KLR", "no BatchNorm"],
+)
+def test_clean_and_perturbed_images_are_normalized_apart_by_batchnorm_in_two_passes(model, objective, apart):
+    shape = (1, 8, 8) if isinstance(model, DigitsCNN) else (1, 28, 28)
+    assert normalizes_apart(model(shape, 10), objective) is apart
 
 
 @pytest.mark.parametrize(

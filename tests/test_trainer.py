@@ -491,6 +491,17 @@ def test_a_classifier_that_really_collapses_sets_off_the_alarm_once():
     assert "one class takes" in diary.warnings[0]
 
 
+@pytest.mark.parametrize(
+    ("forward", "remedy"),
+    [("separate", "set objective.forward to together"), ("together", "lower the learning rate")],
+)
+def test_a_collapse_where_batchnorm_sees_each_pass_by_itself_names_one_pass_as_a_remedy(forward, remedy):
+    objective = SRT(solver=FGSM(around=Linf(eps=0.3)), weight=5.0, forward=forward)
+    f = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), dense()[1:])
+    diary = robustly(f=f, objective=objective, optimizer=SGD(rate=Cyclic(peak=0.3)))
+    assert diary.warnings[0].endswith(remedy)
+
+
 def test_a_collapse_without_a_robust_term_is_put_down_to_the_learning_rate():
     diary = robustly(objective=Standard(), optimizer=SGD(rate=Piecewise(rate=30.0)), images=digits(unlabeled=0))
     (warning,) = diary.warnings

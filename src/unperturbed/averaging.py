@@ -18,7 +18,7 @@ class Average:
     """weight of the past in the average; 0: none is kept, as in the paper"""
     batchnorm: Literal["copied", "estimated", "own"] = "copied"
     """its running statistics, or where none is kept the model's: those of training, estimated anew in the end and for
-    validation, or of its own, from labeling"""
+    validation, or of its own, from labeling; the latter two know clean images alone"""
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1:

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from .averaging import Average
-from .objectives import AT, KLR, TRADES, UAT, Mixture, Objective, Standard, require_objective
+from torch import nn
+
+from .averaging import BATCHNORMS, Average
+from .objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Objective, Standard, require_objective
 from .printing import quoted
 from .recipe import SGD, Recipe, require_schedule
 from .schedules import Cyclic, Piecewise
@@ -29,6 +31,8 @@ class CollapseAlarm:
     """share of the most frequent class among the labels"""
     robust_term: bool = True
     """whether the objective has one"""
+    normalized_apart: bool = False
+    """whether BatchNorm takes statistics of clean and of perturbed images each by themselves"""
     patience: float = 0.2
     """the fraction of the run in which a C(x) that is still being learned is no alarm"""
     fewest_steps: int = 50
@@ -67,6 +71,7 @@ class CollapseAlarm:
         return (
             f"step {record['step']}: {seen}, as happens when the robust term outweighs the labels: "
             "lengthen ramp.over, lower objective.weight or lower the learning rate"
+            + (", and where images are warped set objective.forward to together" if self.normalized_apart else "")
         )
 
 
@@ -105,6 +110,12 @@ def asks_labeler(objective: Objective, unlabeled: int) -> bool:
             return unlabeled > 0
         case _:
             return not isinstance(objective, Standard | KLR | UAT)
+
+
+def normalizes_apart(f: nn.Module, objective: Objective) -> bool:
+    """Whether clean and perturbed images go through BatchNorms in passes of their own."""
+    apart = isinstance(objective, SRT) and objective.forward == "separate"
+    return apart and any(isinstance(module, BATCHNORMS) for module in f.modules())
 
 
 def has_robust_term(objective: Objective) -> bool:

@@ -13,7 +13,7 @@ from .batches import ProportionalBatches
 from .cutting import require_parts
 from .data import Data
 from .engine import Engine, Precision, engine_for
-from .guards import CollapseAlarm, DivergedError, Record, blame, has_robust_term
+from .guards import CollapseAlarm, DivergedError, Record, blame, has_robust_term, normalizes_apart
 from .images import Images, for_statistics
 from .inputs import as_float
 from .objectives import Objective, Terms, frozen
@@ -133,7 +133,9 @@ class Trainer:
         self.probe = torch.cat([labeled, unlabeled])
         counts = self.images.labels.bincount()
         self.alarm = CollapseAlarm(
-            largest_label_share=(counts.max() / counts.sum()).item(), robust_term=has_robust_term(self.objective)
+            largest_label_share=(counts.max() / counts.sum()).item(),
+            robust_term=has_robust_term(self.objective),
+            normalized_apart=normalizes_apart(self.f, self.objective),
         )
 
     def remark(self, sentence: str) -> None:

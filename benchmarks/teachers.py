@@ -15,7 +15,6 @@ from typing import Any
 import tyro
 
 from unperturbed import recipe as recipes
-from unperturbed.averaging import Average
 from unperturbed.data import Data, split
 from unperturbed.datasets import load
 from unperturbed.evaluation import evaluate
@@ -36,9 +35,9 @@ BATCH = 512
 ALONE = Teacher(steps=2000, optimizer=SGD(rate=Cyclic(peak=0.2)))
 
 
-def consistent(around: Neighborhood, count: float, *, k: int = 1, **changes: Any) -> Teacher:
+def consistent(around: Neighborhood, count: float, *, k: int = 1, weight: float = 1.0) -> Teacher:
     """A teacher by so many epochs of SRT around all images, the paper's own idea; its average labels for it."""
-    objective = SRT(solver=WorstOfK(around=around, k=k), **changes)
+    objective = SRT(solver=WorstOfK(around=around, k=k), weight=weight)
     return replace(CONSISTENT, objective=objective, steps=epochs(count, images=50_000, batch=BATCH))
 
 
@@ -51,9 +50,6 @@ TEACHERS = {
     "SRT over warps, then colors, 30 epochs": consistent(BOTH, 30),
     "the same, worst of three draws": consistent(BOTH, 30, k=3),
     "the same, lambda 2": consistent(BOTH, 30, weight=2.0),
-    "the same, lambda 2, one forward pass": replace(
-        consistent(BOTH, 30, weight=2.0, forward="together"), averaging=Average(decay=0.99)
-    ),
     "SRT over warps, then colors, 90 epochs": consistent(BOTH, 90),
 }
 

@@ -124,8 +124,22 @@ def pixel_trials() -> tuple[Trial, ...]:
 
 
 def spatial_trials() -> tuple[Trial, ...]:
-    """SRT and SRT++ on CIFAR-10, which labels for itself, and by labels of a teacher, on two networks."""
+    """SRT and SRT++ on CIFAR-10, which labels for itself, and by labels of a teacher, on two networks.
+
+    In two forward passes clean images are normalized by themselves, as by an average that labels them by statistics
+    of its own.
+    """
     srt, plus = beside_srt("cifar10-spatial", SPATIAL_ATTACKS)
+    apart = replace(
+        plus,
+        recipe=replace(
+            plus.recipe,
+            objective=srt_with(plus.recipe, forward="separate"),
+            averaging=replace(plus.recipe.averaging, batchnorm="own"),
+        ),
+        variant=f"{plus.variant}-two-passes",
+        label="SRT++, two forward passes, statistics of its own",
+    )
     by_teacher = plusplus(cifar10.SPATIAL, "teacher", times=cifar10.TAUGHT_TIMES, teacher=cifar10.CONSISTENT)
     taught = replace(
         plus,
@@ -139,7 +153,7 @@ def spatial_trials() -> tuple[Trial, ...]:
         variant=f"{taught.variant}-larger",
         label=f"{taught.label}, ResNet-18",
     )
-    return srt, plus, taught, larger
+    return srt, plus, apart, taught, larger
 
 
 def digit_trials() -> tuple[Trial, ...]:

@@ -91,7 +91,7 @@ SPATIAL = replace(
 """lambda is that of the authors' code, where one mean over all images makes it act as five times as much; with a mean
 for each term, as Eq. (9) is printed, SRT stays farther from the paper's numbers (docs/results.md, table-1). So is the
 one forward pass: warped images have other statistics than clean ones, and where BatchNorm normalizes each by its own,
-C(x), by the running statistics of both, is near constant for thousands of steps (docs/fidelity.md)"""
+C(x), by the running statistics of both, is not what was trained (docs/defenses.md)"""
 COMPOUND = compound(replace(PIXEL, forward="together"), "cifar10-compound", ASCENT, TURN, model=ResNet())
 
 

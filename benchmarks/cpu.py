@@ -23,6 +23,7 @@ from unperturbed.images import Images
 from unperturbed.models import Architecture, DigitsCNN, ResNet, ResNet18, SmallCNN
 from unperturbed.neighborhoods import Linf, Spatial
 from unperturbed.objectives import SRT
+from unperturbed.recipe import Recipe
 from unperturbed.runtime import provenance
 from unperturbed.solvers import FGSM, PGD, WorstOfK
 from unperturbed.trainer import Trainer
@@ -52,7 +53,8 @@ def training(
         x, y = torch.rand(600, *shape), torch.arange(600) % 10
         images = Images(labeled=x[:100], labels=y[:100], unlabeled=x[100:], validation=x[:0], validation_labels=y[:0])
         f = model(shape, 10)
-        run = Trainer(f=f, images=images, objective=objective, steps=10_000, batch=batch, device=CPU, engine=engine)
+        recipe = Recipe(objective=objective, steps=10_000, batch=batch)
+        run = Trainer(f=f, images=images, recipe=recipe, device=CPU, engine=engine)
         return run.advance
 
     return start

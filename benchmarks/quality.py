@@ -123,7 +123,7 @@ def main(options: Options) -> None:
         run = trainer_by(recipe, dataset, parts(dataset, recipe.data), GPU, engine)
         if recipe.labeler == "teacher":
             with tempfile.TemporaryDirectory() as teachers:
-                run.outer.labeler = trained_teacher(
+                run.outer.teacher = trained_teacher(
                     recipe, dataset, Path(teachers), folder=options.data, device="cuda", watcher=None, stop=bool
                 )
         speeds: list[float] = []

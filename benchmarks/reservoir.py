@@ -30,6 +30,7 @@ from unperturbed.images import Images
 from unperturbed.models import DigitsCNN
 from unperturbed.neighborhoods import Linf
 from unperturbed.objectives import SRT, Objective, Standard
+from unperturbed.recipe import Recipe
 from unperturbed.reservoir import Reservoir, image_files
 from unperturbed.runtime import provenance
 from unperturbed.solvers import FGSM
@@ -98,7 +99,8 @@ def trainer(unlabeled: torch.Tensor | Reservoir, f: nn.Module, objective: Object
         validation_labels=labels[:0],
     )
     steps = (len(labeled) + len(unlabeled)) // batch
-    return Trainer(f=f, images=images, objective=objective, steps=steps, batch=batch, device=CPU)
+    recipe = Recipe(objective=objective, steps=steps, batch=batch)
+    return Trainer(f=f, images=images, recipe=recipe, device=CPU)
 
 
 def reservoir(folder: Path) -> Reservoir:
@@ -132,13 +134,13 @@ def pass_over_all(folder: Path) -> dict[str, float]:
     run = trainer(unlabeled, nn.Sequential(nn.Flatten(), nn.Linear(3072, 10)), Standard(), batch)
     run.images.checksum()
     before, memory, begun = anonymous_megabytes(), list[float](), time.perf_counter()
-    while run.step < run.steps:
+    while run.step < run.recipe.steps:
         run.advance()
         if run.step % 10 == 0:
             memory.append(anonymous_megabytes())
     seconds = time.perf_counter() - begun
     return {
-        "images": run.steps * batch,
+        "images": run.recipe.steps * batch,
         "seconds": seconds,
         "megabytes_before": before,
         "megabytes_after_ten_steps": memory[0],

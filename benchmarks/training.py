@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from statistics import median
@@ -35,7 +35,7 @@ from unperturbed.images import Images
 from unperturbed.models import Architecture, ResNet, ResNet18, SmallCNN, WideResNet
 from unperturbed.neighborhoods import Linf, Spatial
 from unperturbed.objectives import SRT, Batch
-from unperturbed.recipe import SGD
+from unperturbed.recipe import SGD, Recipe
 from unperturbed.runtime import provenance
 from unperturbed.schedules import Piecewise
 from unperturbed.solvers import PGD, WorstOfK
@@ -143,13 +143,15 @@ def trainer(case: Case, seed: int = 0) -> Trainer:
     return Trainer(
         f=case.model(case.shape, 10),
         images=images(case),
-        objective=case.objective,
-        steps=1_000_000,
-        batch=case.batch,
-        optimizer=SGD(rate=Piecewise(rate=RATE, milestones=())),
-        augmentation=Data(crop=case.crop, flip=case.crop > 0),
-        log_every=1_000_000,
-        seed=seed,
+        recipe=Recipe(
+            data=Data(crop=case.crop, flip=case.crop > 0),
+            objective=case.objective,
+            steps=1_000_000,
+            batch=case.batch,
+            optimizer=SGD(rate=Piecewise(rate=RATE, milestones=())),
+            log_every=1_000_000,
+            seed=seed,
+        ),
         device=GPU,
     )
 
@@ -310,7 +312,7 @@ def four_together(seconds: float) -> dict[str, float]:
         for run in runs:
             for _ in range(12):
                 run.advance()
-            run.steps = 12 + round(seconds / 0.008)
+            run.recipe = replace(run.recipe, steps=12 + round(seconds / 0.008))
         torch.cuda.synchronize()
         begun = time.perf_counter()
         run_together([run.steps_to_take() for run in runs], GPU)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from tiny import trainer_with
 from unperturbed.averaging import Average, AveragedModel, estimate_batchnorm, gathering
 from unperturbed.awp import perturbed_weights, remembering
 from unperturbed.data import Data
@@ -30,7 +31,7 @@ def network(seed: int = 0) -> nn.Module:
 
 def trainer(**changes: object) -> Trainer:
     settings = {"f": network(), "images": IMAGES, "objective": Standard(), "steps": 20, "batch": 50, "device": CPU}
-    return Trainer(**settings | changes)
+    return trainer_with(**settings | changes)
 
 
 class Overheard:
@@ -112,7 +113,7 @@ def test_a_run_without_an_average_may_end_with_statistics_estimated_anew_too():
     assert torch.equal(plain.f[1].weight, fresh.f[1].weight)
     assert not torch.equal(plain.f[2].running_mean, fresh.f[2].running_mean)
     expected = deepcopy(plain.f)
-    estimate_batchnorm(expected, for_statistics(plain.images, plain.seed))
+    estimate_batchnorm(expected, for_statistics(plain.images, plain.recipe.seed))
     for ours, theirs in zip(fresh.f.state_dict().values(), expected.state_dict().values(), strict=True):
         assert torch.equal(ours, theirs)
 
@@ -136,7 +137,9 @@ def test_the_labeler_is_f_unless_another_is_named():
 def test_a_teacher_gives_its_opinion_of_the_very_images_of_the_batch():
     objective, teacher = Overheard(), network(5).eval()
     untouched = deepcopy(teacher)
-    trainer(objective=objective, steps=1, labeler=teacher).run()
+    run = trainer(objective=objective, steps=1)
+    run.outer.teacher = teacher
+    run.run()
     (batch,) = objective.batches
     torch.testing.assert_close(batch.opinion, untouched(torch.cat([batch.x, batch.u])))
 

@@ -312,7 +312,7 @@ def test_one_of_several_runs_that_ends_early_is_kept_when_another_breaks_down(tr
     advance = Trainer.advance
 
     def break_down_late(self):
-        if self.objective == named("digits-spatial-srt").objective and self.step == 4:
+        if self.recipe.objective == named("digits-spatial-srt").objective and self.step == 4:
             raise KeyboardInterrupt
         return advance(self)
 

@@ -13,6 +13,7 @@ from torch import Generator, Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from tiny import trainer_with
 from unperturbed.attacks import AutoAttack
 from unperturbed.attacks.apgd import APGD
 from unperturbed.attacks.fab import FAB
@@ -101,7 +102,7 @@ def trainer(**changes: object) -> Trainer:
         "device": CPU,
         "engine": Engine(),
     }
-    return Trainer(**settings | changes)
+    return trainer_with(**settings | changes)
 
 
 def images(count: int = 4, shape: tuple[int, int, int] = (1, 8, 8), dtype: torch.dtype = torch.float32) -> Tensor:
@@ -1234,7 +1235,7 @@ class Restless(nn.Module):
     ids=["plain", "all at once"],
 )
 def test_a_run_that_is_recorded_ends_where_it_ends_otherwise(settings, gpu, monkeypatch):
-    settings = {"batch": 50, "augmentation": Data(crop=1, flip=True), **settings}
+    settings = {"batch": 50, "data": Data(crop=1, flip=True), **settings}
     replayed = trainer(**settings)
     kinds = [replayed.batches.counts(step) for step in range(14)]
     assert sorted(set(kinds)) == [(16, 34), (17, 33)]
@@ -1507,9 +1508,10 @@ def test_parts_weigh_as_the_images_that_a_term_is_a_mean_of(objective, microbatc
     """With a labeler other than the model, unlabeled images have labels too."""
     labeler = without_batchnorm().requires_grad_(False)
     labeler[-1].weight.neg_()
-    settings = {"objective": objective, "labeler": labeler.eval(), "batch": 61}
+    settings = {"objective": objective, "batch": 61}
     whole = trainer(f=without_batchnorm(), **settings)
     cut = trainer(f=without_batchnorm(), microbatch=microbatch, **settings)
+    whole.outer.teacher = cut.outer.teacher = labeler.eval()
     for _ in range(3):
         assert_same_terms(whole.advance(), cut.advance())
     assert_same_weights(whole.f, cut.f)

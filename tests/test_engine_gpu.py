@@ -14,6 +14,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tiny import trainer_with
 from unperturbed.attacks import AutoAttack, CarliniWagnerL2, cw_linf, grid, pgd
 from unperturbed.attacks.apgd import APGD
 from unperturbed.attacks.fab import FAB
@@ -79,10 +80,10 @@ def trainer(engine: Engine, f: nn.Module | None = None, **changes: object) -> Tr
         "batch": 128,
         "optimizer": SGD(rate=Cyclic(peak=0.05)),
         "ramp": Ramp(over=0.5),
-        "augmentation": Data(crop=1, flip=True),
+        "data": Data(crop=1, flip=True),
         "device": GPU,
     }
-    return Trainer(engine=engine, **settings | changes)
+    return trainer_with(engine=engine, **settings | changes)
 
 
 def state_after(run: Trainer, steps: int) -> list[Tensor]:

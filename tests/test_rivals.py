@@ -366,11 +366,13 @@ def test_the_guard_catches_a_collapse_that_was_provoked(monkeypatch):
     run = Trainer(
         f=training.fresh_model(recipe, load("digits")),
         images=images,
-        objective=Misled(),
-        steps=90,
-        batch=60,
-        optimizer=SGD(rate=Piecewise(rate=0.1, milestones=())),
-        validation=replace(recipe.validation, every=10, drop=0.2, solver=None),
+        recipe=Recipe(
+            objective=Misled(),
+            steps=90,
+            batch=60,
+            optimizer=SGD(rate=Piecewise(rate=0.1, milestones=())),
+            validation=replace(recipe.validation, every=10, drop=0.2, solver=None),
+        ),
         device=torch.device("cpu"),
     )
     monkeypatch.setattr(CollapseAlarm, "sentence", lambda self, record, progress: None)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
+from tiny import trainer_with
 from unperturbed.averaging import Average
 from unperturbed.data import Data
 from unperturbed.datasets import load
@@ -48,7 +49,7 @@ def trainer(**changes: object) -> Trainer:
         "log_every": 5,
         "device": CPU,
     }
-    return Trainer(**settings | changes)
+    return trainer_with(**settings | changes)
 
 
 @dataclass
@@ -143,7 +144,7 @@ def test_a_run_stopped_after_any_step_and_resumed_leaves_no_trace(extras):
             objective=SRT(solver=FGSM(around=Linf(eps=0.1))),
             optimizer=SGD(rate=Cyclic(peak=0.1)),
             ramp=Ramp(over=0.5),
-            augmentation=Data(crop=1, flip=True),
+            data=Data(crop=1, flip=True),
             validation=Validation(every=4, solver=FGSM(around=Linf(eps=0.1))),
             **extras,
         )
@@ -302,7 +303,7 @@ def test_the_speed_of_a_resumed_run_counts_only_its_own_steps(monkeypatch):
     second.resume(states[8])
     monkeypatch.setattr("unperturbed.trainer.time.perf_counter", iter(range(100)).__next__)
     second.run(write_log=records.append)
-    assert records[0]["images_per_second"] * records[0]["seconds"] == pytest.approx(2 * second.batch)
+    assert records[0]["images_per_second"] * records[0]["seconds"] == pytest.approx(2 * second.recipe.batch)
 
 
 def test_the_speed_in_a_line_of_the_log_is_that_of_the_steps_since_the_last(monkeypatch):
@@ -311,7 +312,7 @@ def test_the_speed_in_a_line_of_the_log_is_that_of_the_steps_since_the_last(monk
     run = trainer(steps=15)
     run.run(write_log=records.append)
     images = [record["images_per_second"] * record["seconds"] for record in records]
-    assert images == pytest.approx([5 * run.batch] * 3)
+    assert images == pytest.approx([5 * run.recipe.batch] * 3)
 
 
 def test_a_watcher_sees_every_step_and_every_line():
@@ -391,7 +392,7 @@ def test_batches_have_the_same_size_with_and_without_unlabeled_images(unlabeled)
 
 def test_batches_hold_floats_in_the_unit_interval_and_labels_that_belong_to_their_images():
     objective = Scripted(standard=[1.0] * 12, robust=[1.0] * 12)
-    trainer(objective=objective, augmentation=Data(crop=1, flip=True)).run()
+    trainer(objective=objective, data=Data(crop=1, flip=True)).run()
     assert all(
         batch.x.dtype == torch.float32 and 0 <= batch.x.min() < batch.x.max() <= 1 for batch in objective.batches
     )
@@ -741,7 +742,7 @@ def test_a_run_without_steps_is_refused():
 @pytest.mark.parametrize("crop", [8, 10**9])
 def test_a_crop_that_could_leave_nothing_of_an_image_is_refused(crop):
     with pytest.raises(ValueError, match=f"smaller than the images, which have 8 x 8 pixels, got {crop}"):
-        trainer(augmentation=Data(crop=crop))
+        trainer(data=Data(crop=crop))
 
 
 def test_a_run_without_labeled_images_is_refused():

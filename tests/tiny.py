@@ -1,4 +1,4 @@
-"""A run that takes a second."""
+"""Runs that take a second."""
 
 from unperturbed.data import Data
 from unperturbed.models import DigitsCNN
@@ -6,6 +6,7 @@ from unperturbed.neighborhoods import Linf
 from unperturbed.objectives import SRT
 from unperturbed.recipe import Recipe
 from unperturbed.solvers import FGSM
+from unperturbed.trainer import Trainer
 
 TINY = Recipe(
     name="tiny",
@@ -16,3 +17,9 @@ TINY = Recipe(
     batch=60,
     log_every=5,
 )
+
+
+def trainer_with(**settings: object) -> Trainer:
+    """A trainer with these fields; those that it does not have are fields of its recipe."""
+    own = {name: settings.pop(name) for name in ("f", "images", "device", "engine") if name in settings}
+    return Trainer(recipe=Recipe(**settings), **own)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from tiny import trainer_with
 from unperturbed import training
 from unperturbed.averaging import Average
 from unperturbed.cli import main
@@ -73,12 +74,12 @@ def trainer(**changes: object) -> Trainer:
         "steps": 12,
         "batch": 61,
         "optimizer": SGD(rate=Piecewise(rate=0.05, milestones=())),
-        "augmentation": Data(crop=1, flip=True),
+        "data": Data(crop=1, flip=True),
         "validation": Validation(every=4, keep="last"),
         "log_every": 4,
         "device": torch.device("cpu"),
     }
-    return Trainer(**settings | changes)
+    return trainer_with(**settings | changes)
 
 
 EXTRAS: dict[str, dict[str, object]] = {

@@ -7,28 +7,24 @@ the rate, the ramp. So the work of a step can be recorded, and a run never waits
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from .averaging import Average, AveragedModel, gathering
+from .averaging import AveragedModel, gathering
 from .awp import perturbed_weights, remembering
 from .batches import ProportionalBatches
 from .cutting import cut, cut_unlabeled, fewest_labeled, part_count, shares
-from .data import Data, augment
+from .data import augment
 from .engine import Accelerated, Engine, Hastener, Recorded, fused, stateless
 from .images import Images
 from .inputs import as_float
 from .objectives import Batch, Objective, Terms, own_opinion
 from .processes import Processes
-from .recipe import SGD
+from .recipe import Recipe
 from .reservoir import Ahead, Reservoir
 from .runtime import RandomNumbers, derived_seed
-from .schedules import Ramp
-
-Labeler = Literal["current", "average"] | nn.Module
-"""whose predictions are C(x): those of f, of its average, or of a teacher"""
 
 
 @dataclass(kw_only=True)
@@ -37,30 +33,24 @@ class Step:
 
     f: nn.Module
     images: Images
-    objective: Objective
-    steps: int
+    recipe: Recipe
     batches: ProportionalBatches
-    optimizer: SGD
-    ramp: Ramp
-    augmentation: Data
-    averaging: Average
-    labeler: Labeler
-    weight_perturbation: float
-    microbatch: int | None
-    seed: int
     engine: Engine
     processes: Processes
     device: torch.device
     say: Callable[[str], None]
+    teacher: nn.Module | None = field(default=None, init=False)
+    """whose predictions are C(x), where they are neither those of f nor of its average"""
     counts: tuple[int, int] = field(default=(0, 0), init=False)
     """labeled and unlabeled images of the present batch"""
 
     def __post_init__(self) -> None:
         on_gpu = self.device.type == "cuda"
         self.fast = self.accelerated(self.f)
-        self.hastened = fused(self.objective, Hastener(self.engine, say=self.say))
-        self.gathers = self.averaging.batchnorm == "own"
-        decay = self.averaging.decay
+        recipe, self.microbatch = self.recipe, self.recipe.microbatch
+        self.hastened = fused(recipe.objective, Hastener(self.engine, say=self.say))
+        self.gathers = recipe.averaging.batchnorm == "own"
+        decay = recipe.averaging.decay
         self.average = AveragedModel(self.f, decay, own_statistics=self.gathers) if decay else None
         self.rows = torch.zeros(self.batches.batch, dtype=torch.int64, device=self.device)
         from_files = isinstance(self.images.unlabeled, Reservoir)
@@ -69,7 +59,7 @@ class Step:
                 "a process reads only its own part of images in files, by which an average cannot gather statistics: "
                 "set --averaging.batchnorm estimated, or train in one process"
             )
-        self.ahead = Ahead(self.read, self.steps) if from_files else None
+        self.ahead = Ahead(self.read, recipe.steps) if from_files else None
         room = (self.batches.batch if from_files else 0, *self.images.labeled.shape[1:])
         self.arrived = self.images.labeled.new_zeros(room)
         """the unlabeled images of the present batch, where they come from files"""
@@ -78,16 +68,16 @@ class Step:
         self.rate = torch.zeros((), device=self.device)
         self.sgd = torch.optim.SGD(
             self.f.parameters(),
-            lr=self.rate if on_gpu else self.optimizer.rate(0.0),
-            momentum=self.optimizer.momentum,
-            weight_decay=self.optimizer.weight_decay,
-            nesterov=self.optimizer.nesterov,
+            lr=self.rate if on_gpu else recipe.optimizer.rate(0.0),
+            momentum=recipe.optimizer.momentum,
+            weight_decay=recipe.optimizer.weight_decay,
+            nesterov=recipe.optimizer.nesterov,
             fused=on_gpu,
         )
         self.random = RandomNumbers(self.device, self.processes.rank, self.processes.count)
         self.rng = self.random.own
         self.since_log = torch.zeros(3, device=self.device, dtype=torch.float64)
-        self.first_bad_step = torch.full((2,), self.steps, device=self.device)
+        self.first_bad_step = torch.full((2,), recipe.steps, device=self.device)
         self.recorded = Recorded(
             self.work,
             state=self.state,
@@ -98,7 +88,7 @@ class Step:
 
     def recordable(self) -> bool:
         """Whether nothing in the objective can have a memory of its own."""
-        if not stateless(self.objective):
+        if not stateless(self.recipe.objective):
             self.say("steps are taken one by one, which is slower: the objective is no frozen dataclass all through")
             return False
         return True
@@ -112,13 +102,13 @@ class Step:
     @cached_property
     def labeling(self) -> nn.Module | None:
         """The network that labels for f, on the engine; none: f is its own labeler."""
-        labeler = self.average.module if self.average and self.labeler == "average" else self.labeler
-        return self.accelerated(labeler) if isinstance(labeler, nn.Module) else None
+        labeler = self.average.module if self.average and self.recipe.labeler == "average" else self.teacher
+        return None if labeler is None else self.accelerated(labeler)
 
     def __call__(self, step: int) -> Terms:
         """Take that step and return the terms it minimized."""
-        progress = (step + 0.5) / self.steps
-        rate, ramp = self.optimizer.rate(progress), self.ramp(progress)
+        progress = (step + 0.5) / self.recipe.steps
+        rate, ramp = self.recipe.optimizer.rate(progress), self.recipe.ramp(progress)
         share = 0.0 if self.average is None else self.average.share(step)
         self.counts = self.batches.counts(step)
         if self.ahead is None:
@@ -130,7 +120,7 @@ class Step:
         if self.device.type != "cuda":
             for group in self.sgd.param_groups:
                 group["lr"] = rate
-        seed = derived_seed(self.seed, "step", step)
+        seed = derived_seed(self.recipe.seed, "step", step)
         with self.engine.arithmetic():
             try:
                 # A replay leaves its terms where the last one left its own.
@@ -192,7 +182,7 @@ class Step:
         self.rate.copy_(self.dials[0])
         self.fast.train()
         parts = self.parts(self.draw())
-        gradient = self.gradient_at_worse_weights if self.weight_perturbation else self.gradient
+        gradient = self.gradient_at_worse_weights if self.recipe.weight_perturbation else self.gradient
         terms = gradient(self.hastened, parts)
         self.sgd.step()
         if self.average is not None:
@@ -206,8 +196,8 @@ class Step:
         everywhere = self.images.unlabeled
         drawn = everywhere[unlabeled] if isinstance(everywhere, Tensor) else self.arrived[: len(unlabeled)]
         pool = torch.cat([self.images.labeled[labeled], drawn])
-        crop, flip = self.augmentation.crop, self.augmentation.flip
-        pool = as_float(augment(pool, self.random.common, crop=crop, flip=flip))
+        data = self.recipe.data
+        pool = as_float(augment(pool, self.random.common, crop=data.crop, flip=data.flip))
         x, u = pool.split(self.counts)
         opinion = None
         if self.labeling is not None:
@@ -237,7 +227,7 @@ class Step:
         for part in parts:
             terms = objective(self.fast, part, self.rng)
             if len(part.x) + len(part.u) < self.batches.batch:
-                of_standard, of_robust = shares(self.objective, part, *self.counts)
+                of_standard, of_robust = shares(self.recipe.objective, part, *self.counts)
                 terms = Terms(of_standard * terms.standard, of_robust * terms.robust)
             (terms.standard + ramp * terms.robust).backward()
             found.append(Terms(terms.standard.detach(), terms.robust.detach()))
@@ -250,14 +240,14 @@ class Step:
         self.gradient(remembering_objective, parts)
         for memory in memories:
             memory.asked = 0
-        with perturbed_weights(self.f, self.weight_perturbation):
+        with perturbed_weights(self.f, self.recipe.weight_perturbation):
             return self.gradient(remembering_objective, parts)
 
     def note(self, terms: Terms) -> None:
         """Keep account of the terms on the device, without waiting for it."""
         pair = torch.stack([terms.standard, terms.robust])
         self.since_log += torch.cat([pair, pair.new_ones(1)])
-        bad_now = torch.where(pair.isfinite(), self.steps, self.dials[3].long())
+        bad_now = torch.where(pair.isfinite(), self.recipe.steps, self.dials[3].long())
         self.first_bad_step.copy_(torch.minimum(self.first_bad_step, bad_now))
 
     def resume(self, optimizer: dict[str, Any]) -> None:

@@ -41,7 +41,7 @@ def leave_checkpoints(prepared: Sequence[tuple[RunDirectory, Trainer]]) -> NoRet
     with ExitStack() as each:  # One that cannot be kept does not keep the others from it.
         for run, trainer in prepared:
             each.callback(leave_checkpoint, run, trainer, alone=len(prepared) == 1)
-    places = " and ".join(f"{run.path} at step {trainer.step} of {trainer.steps}" for run, trainer in prepared)
+    places = " and ".join(f"{run.path} at step {trainer.step} of {trainer.recipe.steps}" for run, trainer in prepared)
     raise StoppedError(f"stopped with a checkpoint of {places}; the same command goes on from there")
 
 

@@ -2,28 +2,25 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from .averaging import Average, estimate_batchnorm, freshly_estimated, require_average
+from .averaging import estimate_batchnorm, freshly_estimated, require_average
 from .batches import ProportionalBatches
 from .cutting import require_parts
-from .data import Data
-from .engine import Engine, Precision, engine_for
+from .engine import Engine, engine_for
 from .guards import CollapseAlarm, DivergedError, Record, blame, has_robust_term, normalizes_apart
 from .images import Images, for_statistics
 from .inputs import as_float
-from .objectives import Objective, Terms, frozen
+from .objectives import Terms, frozen
 from .processes import present, shared
-from .recipe import SGD, Validation
+from .recipe import Recipe
 from .runtime import generator
-from .schedules import Ramp
 from .selection import Selection
-from .solvers import require_count
-from .step import Labeler, Step
+from .step import Step
 from .turns import run_together
 
 PROBE = 256
@@ -54,66 +51,37 @@ class Trainer:
     """
 
     f: nn.Module
+    """the network, whatever the recipe says of one"""
     images: Images
-    objective: Objective
-    steps: int
-    batch: int = 128
-    least_labeled: int = 1
-    optimizer: SGD = field(default_factory=SGD)
-    ramp: Ramp = field(default_factory=Ramp)
-    augmentation: Data = field(default_factory=Data)
-    validation: Validation = field(default_factory=Validation)
-    averaging: Average = field(default_factory=Average)
-    labeler: Labeler = "current"
-    weight_perturbation: float = 0.0
-    """radius of AWP as a share of each weight tensor's norm; 0: none"""
-    seed: int = 0
-    log_every: int = 50
-    microbatch: int | None = None
-    """images of a batch that are on their way through f at once; none: all"""
+    recipe: Recipe
     device: torch.device
-    batchnorm: Literal["local", "synchronized"] = "local"
-    """whose images BatchNorm takes its statistics from, where several processes train together"""
-    precision: Precision = "auto"
-    """of convolutions and matrix products"""
     engine: Engine | None = None
     """how networks and steps are run; none: as it pays on that device"""
 
     def __post_init__(self) -> None:
-        require_count("steps", self.steps)
-        require_average(self.averaging, labels=self.labeler == "average")
-        require_count("batch", self.batch)
-        require_count("microbatch", self.batch if self.microbatch is None else self.microbatch)
+        recipe = self.recipe
+        require_average(recipe.averaging, labels=recipe.labeler == "average")
         self.remarks, self.said = list[str](), set[str]()
         self.processes = present()
-        engine = self.engine or engine_for(self.device, self.precision, self.remark)
-        self.f = shared(self.f.to(self.device), self.processes, self.batchnorm)
+        engine = self.engine or engine_for(self.device, recipe.precision, self.remark)
+        self.f = shared(self.f.to(self.device), self.processes, recipe.batchnorm)
         self.images = self.images.to(self.device)
-        self.images.check(self.f, self.augmentation.crop)
+        self.images.check(self.f, recipe.data.crop)
         self.images = replace(self.images, labels=self.images.labels.long())
         self.batches = ProportionalBatches(
             labeled=len(self.images.labeled),
             unlabeled=len(self.images.unlabeled),
-            batch=self.batch,
-            least_labeled=self.least_labeled,
-            seed=self.seed,
+            batch=recipe.batch,
+            least_labeled=recipe.least_labeled,
+            seed=recipe.seed,
             nearby=not isinstance(self.images.unlabeled, Tensor),
         )
-        require_parts(self.batches, self.microbatch, self.processes)
+        require_parts(self.batches, recipe.microbatch, self.processes)
         self.outer = Step(
             f=self.f,
             images=self.images,
-            objective=self.objective,
-            steps=self.steps,
+            recipe=recipe,
             batches=self.batches,
-            optimizer=self.optimizer,
-            ramp=self.ramp,
-            augmentation=self.augmentation,
-            averaging=self.averaging,
-            labeler=self.labeler,
-            weight_perturbation=self.weight_perturbation,
-            microbatch=self.microbatch,
-            seed=self.seed,
             engine=engine,
             processes=self.processes,
             device=self.device,
@@ -123,19 +91,19 @@ class Trainer:
         self.selection = Selection(
             images=self.images.validation,
             labels=self.images.validation_labels,
-            validation=self.validation,
-            seed=self.seed,
+            validation=recipe.validation,
+            seed=recipe.seed,
             agreed=self.processes.of_first,
         )
         self.average = self.outer.average
-        rng = generator(torch.device("cpu"), self.seed, "probe")
+        rng = generator(torch.device("cpu"), recipe.seed, "probe")
         labeled, self.probe_labels, unlabeled = self.images.some_of_each(PROBE, rng)
         self.probe = torch.cat([labeled, unlabeled])
         counts = self.images.labels.bincount()
         self.alarm = CollapseAlarm(
             largest_label_share=(counts.max() / counts.sum()).item(),
-            robust_term=has_robust_term(self.objective),
-            normalized_apart=normalizes_apart(self.f, self.objective),
+            robust_term=has_robust_term(recipe.objective),
+            normalized_apart=normalizes_apart(self.f, recipe.objective),
         )
 
     def remark(self, sentence: str) -> None:
@@ -154,12 +122,12 @@ class Trainer:
         """Raise once a term or a weight, equal in all processes, has stopped being a number."""
         standard, robust = self.outer.first_bad_step.tolist()
         weights_are_finite = torch.stack([weight.detach().isfinite().all() for weight in self.f.parameters()]).all()
-        if min(standard, robust) >= self.steps and weights_are_finite:
+        if min(standard, robust) >= self.recipe.steps and weights_are_finite:
             return
-        found = "loss is" if min(standard, robust) < self.steps else "weights are"
+        found = "loss is" if min(standard, robust) < self.recipe.steps else "weights are"
         raise DivergedError(
             f"the {found} not finite from step {min(standard, robust, self.step)} on; most likely to blame is "
-            f"{blame(standard > robust, self.optimizer)}: lower it"
+            f"{blame(standard > robust, self.recipe.optimizer)}: lower it"
         )
 
     @torch.no_grad()
@@ -172,16 +140,16 @@ class Trainer:
         self.outer.since_log.zero_()
         with frozen(self.f):
             predicted = self.f(as_float(self.probe)).argmax(1)
-        progress, labels = (self.step - 0.5) / self.steps, self.probe_labels
+        progress, labels = (self.step - 0.5) / self.recipe.steps, self.probe_labels
         return {
             "step": self.step,
-            "rate": self.optimizer.rate(progress),
+            "rate": self.recipe.optimizer.rate(progress),
             "standard": standard / steps,
             "robust": robust / steps,
-            "robust_weight": self.ramp(progress),
+            "robust_weight": self.recipe.ramp(progress),
             "labeled_accuracy": (predicted[: len(labels)] == labels).double().mean().item(),
             "largest_class_share": (predicted.bincount().max() / len(predicted)).item(),
-            "images_per_second": round(taken * self.batch / seconds, 1),
+            "images_per_second": round(taken * self.recipe.batch / seconds, 1),
             "seconds": round(seconds, 3),
         }
 
@@ -199,7 +167,7 @@ class Trainer:
     @property
     def ended(self) -> bool:
         """Whether there is no step left to take."""
-        return self.step >= self.steps or bool(self.selection.fallen)
+        return self.step >= self.recipe.steps or bool(self.selection.fallen)
 
     def steps_to_take(
         self,
@@ -213,15 +181,15 @@ class Trainer:
         logged_step = self.step
         while not self.ended:
             self.advance()
-            done = self.step == self.steps
+            done = self.step == self.recipe.steps
             if watcher is not None:
-                watcher.stepped(self.step, self.steps)
+                watcher.stepped(self.step, self.recipe.steps)
                 while self.remarks:
                     watcher.warned(self.remarks.pop(0))
-            if len(self.images.validation) and (done or self.step % self.validation.every == 0):
+            if len(self.images.validation) and (done or self.step % self.recipe.validation.every == 0):
                 self.selection.measure(self.result_so_far(), self.step)
                 done = done or bool(self.selection.fallen)
-            if done or self.step % self.log_every == 0:
+            if done or self.step % self.recipe.log_every == 0:
                 self.require_finite()
                 record = self.record(self.step - logged_step, time.perf_counter() - logged)
                 logged, logged_step = time.perf_counter(), self.step
@@ -242,15 +210,15 @@ class Trainer:
 
     def result_so_far(self) -> nn.Module:
         """The model that the run would end with now."""
-        if not self.averaging.estimates:
+        if not self.recipe.averaging.estimates:
             return self.result
-        return freshly_estimated(self.result, for_statistics(self.images, self.seed))
+        return freshly_estimated(self.result, for_statistics(self.images, self.recipe.seed))
 
     def finish(self) -> None:
         """Give f the weights to keep: the best on the validation part where there is one, else the last."""
         self.f.load_state_dict(self.selection.kept or self.result.state_dict())
-        if self.averaging.estimates:
-            estimate_batchnorm(self.f, for_statistics(self.images, self.seed))
+        if self.recipe.averaging.estimates:
+            estimate_batchnorm(self.f, for_statistics(self.images, self.recipe.seed))
         self.f.eval()
         self.outer.recorded.forget()
         self.outer.sgd.zero_grad(set_to_none=True)
@@ -259,7 +227,7 @@ class Trainer:
         """Hand a line of the log to whoever wants it, with a warning where it calls for one."""
         if write_log is not None:
             write_log(record)
-        warning = self.alarm.sentence(record, self.step / self.steps)
+        warning = self.alarm.sentence(record, self.step / self.recipe.steps)
         if watcher is not None:
             watcher.logged(record)
             if warning:

@@ -78,16 +78,18 @@ def fit(
                 validation=nothing,
                 validation_labels=y[:0],
             ),
-            objective=objective,
-            steps=steps,
-            batch=max(1, min(BATCH, len(x) + others)) if batch is None else batch,
-            optimizer=optimizer,
-            ramp=ramp,
-            augmentation=Data(crop=crop, flip=flip),
-            averaging=averaging,
-            precision=precision,
-            microbatch=microbatch,
-            seed=seed,
+            recipe=Recipe(
+                data=Data(crop=crop, flip=flip),
+                objective=objective,
+                steps=steps,
+                batch=max(1, min(BATCH, len(x) + others)) if batch is None else batch,
+                optimizer=optimizer,
+                ramp=ramp,
+                averaging=averaging,
+                precision=precision,
+                microbatch=microbatch,
+                seed=seed,
+            ),
             device=pick_device(device),
         )
         trainer.run(watcher=watcher or Warnings())
@@ -213,7 +215,7 @@ def prepare(
     if state is not None:
         trainer.resume(state)
     if recipe.labeler == "teacher" and not trainer.ended:
-        trainer.outer.labeler = teach(recipe, dataset, watcher=watcher)
+        trainer.outer.teacher = teach(recipe, dataset, watcher=watcher)
     if trainer.processes.first:
         run.forget_log_after(trainer.step)
     return run, trainer
@@ -223,28 +225,7 @@ def trainer_by(
     recipe: Recipe, dataset: Dataset, images: Images, device: torch.device, engine: Engine | None = None
 ) -> Trainer:
     """The trainer of a fresh model by a recipe, on an engine other than the usual one if that is asked for."""
-    return Trainer(
-        f=fresh_model(recipe, dataset),
-        images=images,
-        objective=recipe.objective,
-        steps=recipe.steps,
-        batch=recipe.batch,
-        least_labeled=recipe.least_labeled,
-        optimizer=recipe.optimizer,
-        ramp=recipe.ramp,
-        augmentation=recipe.data,
-        validation=recipe.validation,
-        seed=recipe.seed,
-        averaging=recipe.averaging,
-        labeler="current" if recipe.labeler == "teacher" else recipe.labeler,
-        weight_perturbation=recipe.weight_perturbation,
-        precision=recipe.precision,
-        microbatch=recipe.microbatch,
-        batchnorm=recipe.batchnorm,
-        log_every=recipe.log_every,
-        device=device,
-        engine=engine,
-    )
+    return Trainer(f=fresh_model(recipe, dataset), images=images, recipe=recipe, device=device, engine=engine)
 
 
 def check_teacher(recipe: Recipe, dataset: Dataset, device: torch.device) -> None:

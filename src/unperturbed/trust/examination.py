@@ -11,7 +11,7 @@ from ..evaluation import AttackWatcher
 from ..inputs import as_float, check_images, check_labels, check_model, output_classes, require_tensor
 from ..neighborhoods import L2, Linf, Neighborhood, Spatial, require_around
 from ..objectives import frozen
-from ..runtime import derived_seed, pick_device, provenance
+from ..runtime import derived_seed, pick_device, provenance, random_numbers_kept
 from ..solvers import require_positive
 from .attacking import ATTACK_CHECKS
 from .binarization import BINARIZATION
@@ -59,7 +59,7 @@ def trust(
     rows = spread(min(MOST_IMAGES, len(images)), len(images))
     x = as_float(images[rows]).to(where)
     f.to(where)
-    with frozen(f), restored(f), random_numbers_of_its_own(where):
+    with frozen(f), restored(f), random_numbers_kept(where):
         torch.manual_seed(derived_seed(seed, "clean"))
         classes = check_inputs(f, x, images, labels)
         subject = Subject(
@@ -171,13 +171,6 @@ def is_ready(x: Tensor) -> bool:
     except ValueError:
         return False
     return True
-
-
-@contextmanager
-def random_numbers_of_its_own(device: torch.device) -> abc.Generator[None]:
-    """What a classifier draws by itself can be seeded inside, and leaves no trace outside."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        yield
 
 
 @contextmanager

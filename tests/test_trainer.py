@@ -12,11 +12,12 @@ from tiny import trainer_with
 from unperturbed.averaging import Average
 from unperturbed.data import Data
 from unperturbed.datasets import load
-from unperturbed.guards import CollapseAlarm, DivergedError, Record
+from unperturbed.guards import CollapseAlarm, DivergedError
 from unperturbed.images import Images, parts
 from unperturbed.losses import Against, margin
 from unperturbed.neighborhoods import Linf
 from unperturbed.objectives import SRT, Batch, Standard, Terms
+from unperturbed.progress import Record
 from unperturbed.recipe import SGD, Validation
 from unperturbed.schedules import Cyclic, Piecewise, Ramp
 from unperturbed.selection import Selection

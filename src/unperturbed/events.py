@@ -4,15 +4,14 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from .files import explained
-from .progress import watcher_of_teacher
+from .progress import Record, Watcher, watcher_of_teacher
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
 
-Record = dict[str, float | int]
 FOLDER = "tensorboard"
 """its name in the directory of a run"""
 TAGS: Mapping[str, str] = {
@@ -27,18 +26,10 @@ TAGS: Mapping[str, str] = {
 """under which heading TensorBoard shows each number of the log"""
 
 
-class Watched(Protocol):
-    """Whoever else looks at the run."""
-
-    def stepped(self, step: int, steps: int, /) -> None: ...
-    def logged(self, record: Record, /) -> None: ...
-    def warned(self, sentence: str, /) -> None: ...
-
-
 class Events:
     """A watcher that writes event files and tells another watcher all that it is told."""
 
-    def __init__(self, directory: Path, watcher: Watched) -> None:
+    def __init__(self, directory: Path, watcher: Watcher) -> None:
         self.folder, self.watcher = directory / FOLDER, watcher
         self.writer: SummaryWriter | None = None
         self.step = 0
@@ -61,7 +52,7 @@ class Events:
                 self.writer = SummaryWriter(self.folder, purge_step=self.step)
         return self.writer
 
-    def of_teacher(self) -> Watched:
+    def of_teacher(self) -> Watcher:
         return watcher_of_teacher(self.watcher)
 
     def stepped(self, step: int, steps: int, /) -> None:

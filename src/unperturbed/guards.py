@@ -9,10 +9,9 @@ from torch import nn
 from .averaging import BATCHNORMS, Average
 from .objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Objective, Standard, require_objective
 from .printing import quoted
+from .progress import Record
 from .recipe import SGD, Recipe, require_schedule
 from .schedules import Cyclic, Piecewise
-
-Record = dict[str, float | int]
 
 
 class DivergedError(ArithmeticError):

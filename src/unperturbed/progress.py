@@ -14,8 +14,25 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from .printing import printable
 
 Record = dict[str, float | int]
+"""a line of the log of a run"""
 SECONDS_BETWEEN_LINES = 5.0
-Watcher = TypeVar("Watcher")
+Whoever = TypeVar("Whoever")
+
+
+class Watcher(Protocol):
+    """Whoever looks at a run while it is going."""
+
+    def stepped(self, step: int, steps: int, /) -> None:
+        """A step was taken."""
+        ...
+
+    def logged(self, record: Record, /) -> None:
+        """A line was added to the log."""
+        ...
+
+    def warned(self, sentence: str, /) -> None:
+        """Something looks wrong."""
+        ...
 
 
 @runtime_checkable
@@ -27,9 +44,9 @@ class TellsApart(Protocol):
         ...
 
 
-def watcher_of_teacher(watcher: Watcher) -> Watcher:
+def watcher_of_teacher(watcher: Whoever) -> Whoever:
     """Who watches the training of a run's teacher; a watcher that does not tell them apart watches both."""
-    return cast(Watcher, watcher.of_teacher()) if isinstance(watcher, TellsApart) else watcher
+    return cast(Whoever, watcher.of_teacher()) if isinstance(watcher, TellsApart) else watcher
 
 
 class Bars:

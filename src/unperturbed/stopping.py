@@ -11,9 +11,10 @@ import torch
 from .datasets import Use
 from .guards import DivergedError
 from .processes import present
+from .progress import Watcher
 from .runs import RunDirectory
 from .signals import StoppedError
-from .trainer import Trainer, Watcher
+from .trainer import Trainer
 
 STEPS_BETWEEN_AGREEMENTS = 10
 """steps after which processes that train together ask each other whether to stop"""

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +12,12 @@ from .averaging import estimate_batchnorm, freshly_estimated, require_average
 from .batches import ProportionalBatches
 from .cutting import require_parts
 from .engine import Engine, engine_for
-from .guards import CollapseAlarm, DivergedError, Record, blame, has_robust_term, normalizes_apart
+from .guards import CollapseAlarm, DivergedError, blame, has_robust_term, normalizes_apart
 from .images import Images, for_statistics
 from .inputs import as_float
 from .objectives import Terms, frozen
 from .processes import present, shared
+from .progress import Record, Watcher
 from .recipe import Recipe
 from .runtime import generator
 from .selection import Selection
@@ -25,22 +26,6 @@ from .turns import run_together
 
 PROBE = 256
 """images of each part on which C(x) is watched"""
-
-
-class Watcher(Protocol):
-    """Whoever looks at a run while it is going."""
-
-    def stepped(self, step: int, steps: int, /) -> None:
-        """A step was taken."""
-        ...
-
-    def logged(self, record: Record, /) -> None:
-        """A line was added to the log."""
-        ...
-
-    def warned(self, sentence: str, /) -> None:
-        """Something looks wrong."""
-        ...
 
 
 @dataclass(kw_only=True)

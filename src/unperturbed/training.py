@@ -20,13 +20,13 @@ from .images import Images, parts
 from .inputs import check_model
 from .objectives import SRT, Objective
 from .processes import own_device, present
-from .progress import Warnings, watcher_of_teacher
+from .progress import Warnings, Watcher, watcher_of_teacher
 from .recipe import SGD, Recipe
 from .runs import RunDirectory
 from .runtime import cache, derived_seed, pick_device
 from .schedules import Cyclic, Ramp
 from .stopping import agreed, kept_where_one_diverges, leave_checkpoints, running, waiting_for_others
-from .trainer import Trainer, Watcher
+from .trainer import Trainer
 from .turns import run_together
 
 Model = TypeVar("Model", bound=nn.Module)

@@ -3,9 +3,11 @@
 from ..recipes import named
 from ..recipes.words import DATA_SETS
 from .definition import CLEAN, Cell, Experiment, Statement, Table, Trial
-from .statements import Comparison, above, falls_under, over
+from .statements import Comparison, above, each_over, falls_under, over
 
-ATTACKS = ("pgd", "gridadv", "pgd+", "gridadv+")
+BOTH = ("pgd+", "gridadv+")
+"""the compound attacks"""
+ATTACKS = ("pgd", "gridadv", *BOTH)
 FRACTIONS = (0.25, 0.5, 0.75, 1.0)
 DEFENSES = ("pixel-at", "pixel-srt", "spatial-worst-of-k", "spatial-srt")
 COMPOUND = ("compound-at", "compound-srt", "compound-at-average", "compound-at-max")
@@ -68,34 +70,32 @@ def statements(data: str) -> tuple[Statement, ...]:
             Comparison(Cell(trial, single), Cell(trial, both))
             for trial in every
             for single in ("pgd", "gridadv")
-            for both in ("pgd+", "gridadv+")
+            for both in BOTH
         ],
         while_above=NOTHING_LEFT,
     )
     better = above(
         f"SRT+ is above AT+, AT (average) and AT (max) under PGD+ and GridAdv+ on {title}",
-        [comparison for other in others for comparison in over(srt, other, ("pgd+", "gridadv+"))],
+        each_over([(srt, other) for other in others], BOTH),
     )
     sequential = above(
         f"AT+ is above AT (average) and AT (max) under PGD+ and GridAdv+ on {title}",
-        [
-            comparison
-            for other in ("compound-at-average", "compound-at-max")
-            for comparison in over(f"{data}-compound-at", f"{data}-{other}", ("pgd+", "gridadv+"))
-        ],
+        each_over([(f"{data}-compound-at", f"{data}-compound-at-{other}") for other in ("average", "max")], BOTH),
     )
     single = above(
         f"against compound attacks SRT+ and AT+ are above the defenses against one perturbation on {title}",
-        [
-            comparison
-            for both, one in (
-                ("compound-srt", "pixel-srt"),
-                ("compound-srt", "spatial-srt"),
-                ("compound-at", "pixel-at"),
-                ("compound-at", "spatial-worst-of-k"),
-            )
-            for comparison in over(f"{data}-{both}", f"{data}-{one}", ("pgd+", "gridadv+"))
-        ],
+        each_over(
+            [
+                (f"{data}-{both}", f"{data}-{one}")
+                for both, one in (
+                    ("compound-srt", "pixel-srt"),
+                    ("compound-srt", "spatial-srt"),
+                    ("compound-at", "pixel-at"),
+                    ("compound-at", "spatial-worst-of-k"),
+                )
+            ],
+            BOTH,
+        ),
     )
     either = above(
         "SRT+ and AT+ defend well against single attacks too: they are above the spatial defenses under PGD, and "
@@ -123,8 +123,8 @@ def statements(data: str) -> tuple[Statement, ...]:
     by_so_much = above(
         "on MNIST SRT+ is more than 7 points above AT+ under PGD+, and more than 10 under GridAdv+",
         [
-            Comparison(Cell(srt, "pgd+"), Cell(f"{data}-compound-at", "pgd+"), 7.0),
-            Comparison(Cell(srt, "gridadv+"), Cell(f"{data}-compound-at", "gridadv+"), 10.0),
+            *over(srt, f"{data}-compound-at", ("pgd+",), 7.0),
+            *over(srt, f"{data}-compound-at", ("gridadv+",), 10.0),
         ],
     )
     return stronger, better, sequential, single, either, by_so_much

@@ -10,7 +10,7 @@ from ..recipes.methods import Scenario
 from ..recipes.published import COMPARED_ON_CIFAR10, COMPARED_ON_MNIST
 from ..recipes.words import ATTACKS
 from .definition import CLEAN, Cell, Experiment, Statement, Trial, table_of
-from .statements import Comparison, above, as_printed, mostly_above, nearer_to_print, over, wider
+from .statements import Comparison, above, as_printed, each_over, mostly_above, nearer_to_print, over, wider
 
 SPATIAL_WEIGHTS, PIXEL_WEIGHTS = ("0.15", "0.2", "0.25", "0.3"), ("0.2", "0.4", "0.6", "0.8")
 SPATIAL_COLUMNS, PIXEL_COLUMNS = ("randadv", "gridadv"), ("fgsm", "pgd")
@@ -79,12 +79,12 @@ def spatial_statements(place: str, title: str, data: str) -> Iterator[Statement]
     if data == "cifar10":
         yield above(
             f"under GridAdv SRT is at least {SPATIAL_GAP:g} points above RT at every lambda",
-            [Comparison(Cell(better, "gridadv"), Cell(worse, "gridadv"), SPATIAL_GAP) for better, worse in pairs],
+            each_over(pairs, ("gridadv",), SPATIAL_GAP),
         )
         yield mostly_above(
             f"under GridAdv SRT is more than {WIDE_GAP:g} points above RT at two of the four lambdas (the text says "
             "in most cases)",
-            [Comparison(Cell(better, "gridadv"), Cell(worse, "gridadv"), WIDE_GAP) for better, worse in pairs],
+            each_over(pairs, ("gridadv",), WIDE_GAP),
             least=OFTEN,
         )
     yield above(
@@ -139,7 +139,7 @@ def pixel(name: str, place: str, title: str, data: str) -> Experiment:
     )
     by_so_much = mostly_above(
         f"under PGD SRT is more than {MUCH:g} points above RT in most cases",
-        [Comparison(Cell(srt, "pgd"), Cell(rt, "pgd"), MUCH) for srt, rt in pairs],
+        each_over(pairs, ("pgd",), MUCH),
     )
     on_cifar10 = data == "cifar10"
     return Experiment(
@@ -181,18 +181,12 @@ def srt_above_rt(pairs: list[tuple[str, str]], columns: tuple[str, str]) -> tupl
     """That unlabeled images pay in each pair of SRT and RT, clean, attacked, and most under the stronger attack."""
     weak, strong = columns
     return (
-        above(
-            "SRT is above RT at the same lambda under every attack",
-            [comparison for srt, rt in pairs for comparison in over(srt, rt, columns)],
-        ),
+        above("SRT is above RT at the same lambda under every attack", each_over(pairs, columns)),
         wider(
             f"SRT is above RT by more under {ATTACKS[strong]} than under {ATTACKS[weak]} at every lambda",
             pairs,
             strong,
             weak,
         ),
-        above(
-            "clean accuracy of SRT is above that of RT at the same lambda",
-            [Comparison(Cell(srt), Cell(rt)) for srt, rt in pairs],
-        ),
+        above("clean accuracy of SRT is above that of RT at the same lambda", each_over(pairs, (CLEAN,))),
     )

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from ..recipes import mnist, named
 from ..recipes.budgets import PIXEL_ROWS, SPATIAL_ROWS
 from ..recipes.words import ATTACKS, DATA_SETS
-from .definition import CLEAN, Cell, Experiment, Statement, Trial, table_of
-from .statements import Comparison, above, among_the_best, as_printed, most_of, nearer_to_print, over
+from .definition import CLEAN, Experiment, Statement, Trial, table_of
+from .statements import above, among_the_best, as_printed, each_over, most_of, nearer_to_print, over
 
 SPATIAL_DEFENSES = ("standard", "at", "worst-of-k", "klr", "srt")
 PIXEL_DEFENSES = ("standard", "at", "trades", "uat", "rst", "srt")
@@ -72,7 +72,7 @@ def spatial_statements(data: str) -> Iterator[Statement]:
     rivals = [f"{data}-spatial-{method}" for method in SPATIAL_DEFENSES[:-1]]
     yield above(
         f"SRT exceeds every other defense under every spatial attack, and in clean accuracy, on {title}",
-        [comparison for rival in rivals for comparison in over(srt, rival, SPATIAL_ROWS, clean=True)],
+        each_over([(srt, rival) for rival in rivals], (CLEAN, *SPATIAL_ROWS)),
     )
     if data == "cifar10":
         yield above(
@@ -131,23 +131,14 @@ def pixel_statements(data: str) -> Iterator[Statement]:
     yield above(
         f"semi-supervised UAT, RST and SRT are above supervised AT and TRADES under every pixel-wise attack but "
         f"{ATTACKS[column]} on {title} (the text names no exception, but Table 4 has AT above {theirs} there)",
-        [
-            comparison
-            for better in ("uat", "rst", "srt")
-            for worse in ("at", "trades")
-            for comparison in over(f"{data}-pixel-{better}", f"{data}-pixel-{worse}", all_but(column))
-        ],
+        each_over(over_supervised(data, ("uat", "rst", "srt")), all_but(column)),
     )
     winners = ("uat", "rst", "srt") if data == "cifar10" else ("uat", "srt")
     yield above(
         f"semi-supervised {'UAT, RST and SRT' if data == 'cifar10' else 'UAT and SRT'} are above supervised AT and "
         f"TRADES in clean accuracy on {title}"
         + ("" if data == "cifar10" else " (the text says RST too, which Table 4 has 0.16 points under both)"),
-        [
-            Comparison(Cell(f"{data}-pixel-{better}"), Cell(f"{data}-pixel-{worse}"))
-            for better in winners
-            for worse in ("at", "trades")
-        ],
+        each_over(over_supervised(data, winners), (CLEAN,)),
     )
     if data == "mnist":
         yield as_printed(
@@ -178,6 +169,11 @@ def pixel_statements(data: str) -> Iterator[Statement]:
         + ": which of the two is better depends on the data set",
         over(f"{data}-pixel-{better}", f"{data}-pixel-{worse}", all_but(column)),
     )
+
+
+def over_supervised(data: str, methods: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Each of these methods, and each of the supervised defenses."""
+    return [(f"{data}-pixel-{better}", f"{data}-pixel-{worse}") for better in methods for worse in ("at", "trades")]
 
 
 def all_but(column: str) -> tuple[str, ...]:

@@ -5,13 +5,13 @@ same test images, and of the seeds where several were run. A statement passes wh
 many as it asks for, and fails where too few can.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 from ..recipes.published import printed as printed_numbers
 from ..recipes.words import ATTACKS
-from .definition import CLEAN, Cell, Difference, Finding, Found, Statement, Verdict
+from .definition import Cell, Difference, Finding, Found, Statement, Verdict
 
 ERRORS = 2.0
 """standard errors within which a difference decides nothing"""
@@ -238,9 +238,11 @@ def growing(cells: Sequence[Cell]) -> list[Comparison]:
     return [Comparison(later, earlier) for earlier, later in pairwise(cells)]
 
 
-def over(
-    higher: str, lower: str, columns: Sequence[str], by: float = 0.0, *, clean: bool = False
-) -> list[Comparison]:
+def over(higher: str, lower: str, columns: Sequence[str], by: float = 0.0) -> list[Comparison]:
     """That one trial lies above another in all of these columns."""
-    names = (*((CLEAN,) if clean else ()), *columns)
-    return [Comparison(Cell(higher, column), Cell(lower, column), by) for column in names]
+    return [Comparison(Cell(higher, column), Cell(lower, column), by) for column in columns]
+
+
+def each_over(pairs: Iterable[tuple[str, str]], columns: Sequence[str], by: float = 0.0) -> list[Comparison]:
+    """That in each pair the first trial lies above the second in all of these columns."""
+    return [comparison for higher, lower in pairs for comparison in over(higher, lower, columns, by)]

@@ -4,7 +4,7 @@ import hashlib
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -99,11 +99,11 @@ def evaluate(
             if wanted not in defenders:
                 beside = next(iter(defenders.values()), None)
                 defenders[wanted] = defended(f, wanted, as_float(images[:2]).to(where), batch, beside=beside)
-            key = (name, settings_of(attack), defenders[wanted].engine.precision)
-            known = tells_itself_apart(attack)
-            if known and any((done.name, done.settings, done.precision) == key for done in report.attacks):
+            means = (name, settings_of(attack), defenders[wanted].engine.precision)
+            key, known = (report.subject, *means), tells_itself_apart(attack)
+            if known and any((done.name, done.settings, done.precision) == means for done in report.attacks):
                 if unfinished is not None and present().first:  # A process may have ended right after it was done.
-                    unfinished.forget((report.subject, *key))
+                    unfinished.forget(key)
                 continue
             result = run_attack(
                 defenders[wanted],
@@ -114,14 +114,15 @@ def evaluate(
                 batch=batch,
                 seed=seed,
                 watcher=watcher,
-                kept=Kept(unfinished if known else None, (report.subject, *key)),
+                unfinished=unfinished if known and present().count == 1 else None,
+                key=key,
             )
             others = tuple(done for done in report.attacks if done.name != name)
             report = replace(report, attacks=(*others, result))
             if save is not None and present().first:
                 save(report)
             if unfinished is not None and present().first:
-                unfinished.forget((report.subject, *key))
+                unfinished.forget(key)
     return report
 
 
@@ -181,23 +182,6 @@ def predictions(f: nn.Module, images: Tensor, batch: int, device: torch.device) 
     return torch.cat(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """The batches of an attack that an earlier process attacked, where they are kept; several processes keep none."""
-
-    unfinished: Unfinished | None
-    key: tuple[str, ...]
-
-    def parts(self) -> dict[int, Part]:
-        """What is known, by where batches begin."""
-        return self.unfinished.read(self.key) if self.unfinished is not None and present().count == 1 else {}
-
-    def keep(self, parts: dict[int, Part]) -> None:
-        """Keep what is known."""
-        if self.unfinished is not None and present().count == 1:
-            self.unfinished.write(self.key, parts)
-
-
 def run_attack(
     defender: Defender,
     images: Tensor,
@@ -208,12 +192,16 @@ def run_attack(
     batch: int,
     seed: int,
     watcher: AttackWatcher | None,
-    kept: Kept | None = None,
+    unfinished: Unfinished | None = None,
+    key: tuple[str, ...] = (),
 ) -> AttackResult:
-    """What the attack made of f's predictions; its random numbers depend on seed, name and place alone."""
+    """What the attack made of f's predictions; its random numbers depend on seed, name and place alone.
+
+    Batches that an earlier process attacked may be kept, under that key.
+    """
     started, device = time.perf_counter(), defender.device
     after = clean.clone()
-    processes, parts = present(), {} if kept is None else kept.parts()
+    processes, parts = present(), {} if unfinished is None else unfinished.read(key)
     earlier = sum(part.seconds for part in parts.values())
     for start in processes.own_part(list(range(0, len(images), batch))):
         part = slice(start, start + batch)
@@ -230,8 +218,8 @@ def run_attack(
                 torch.where(predicted != y, attack.size(x, perturbed).to(x), torch.inf).cpu() if least else None,
                 time.perf_counter() - began,
             )
-            if kept is not None:
-                kept.keep(parts)
+            if unfinished is not None:
+                unfinished.write(key, parts)
         after[part] = parts[start].predicted
         if watcher is not None:
             done = min(start + batch, len(images))

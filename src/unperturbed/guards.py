@@ -74,7 +74,7 @@ class CollapseAlarm:
         )
 
 
-def require_parts(labeled: object, objective: object, optimizer: object, ramp: object, averaging: object) -> None:
+def require_kinds(labeled: object, objective: object, optimizer: object, ramp: object, averaging: object) -> None:
     """Refuse what is not of the kind that training needs, as a class without its parentheses."""
     if not isinstance(labeled, tuple | list) or len(cast(Sequence[object], labeled)) != 2:
         raise ValueError(

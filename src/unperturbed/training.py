@@ -15,7 +15,7 @@ from .averaging import Average
 from .data import Data
 from .datasets import Dataset, load
 from .engine import Engine, Precision, layout_kept
-from .guards import require_parts, require_teachable, require_use, require_use_by, with_checksum
+from .guards import require_kinds, require_teachable, require_use, require_use_by, with_checksum
 from .images import Images, parts
 from .inputs import check_model
 from .objectives import SRT, Objective
@@ -63,7 +63,7 @@ def fit(
     check_model(model)
     objective, optimizer = objective or SRT(), optimizer or SGD(rate=Cyclic(peak=0.05))
     ramp, averaging = Ramp(over=0.5) if ramp is None else ramp, Average() if averaging is None else averaging
-    require_parts(labeled, objective, optimizer, ramp, averaging)
+    require_kinds(labeled, objective, optimizer, ramp, averaging)
     x, y = labeled
     nothing = x[:0]
     others = 0 if unlabeled is None else len(unlabeled)

@@ -179,15 +179,15 @@ def shown_in(table: Table, edition: Edition) -> bool:
     return any(edition.network == "own" or concerned(each) for each in mine)
 
 
-def experiment_text(experiment: Experiment, evidence: Sequence[Evidence], level: str = "##") -> str:
+def experiment_text(experiment: Experiment, evidence: Sequence[Evidence]) -> str:
     """A whole experiment in Markdown: each edition's tables, statements and hours, then what was not run yet."""
-    parts = [f"{level} {experiment.name}: {experiment.title}"]
+    parts = [f"## {experiment.name}: {experiment.title}"]
     if experiment.counted is not None:
         without_runs = Edition("paper", "own", ())
         return "\n\n".join([*parts, experiment.counted(), "\n".join(statement_lines(experiment, without_runs))])
     told = [edition for edition in editions(evidence) if any(shown_in(table, edition) for table in experiment.tables)]
     for edition in told:
-        parts.append(f"{level}# {edition.title[0].upper()}{edition.title[1:]}")
+        parts.append(f"### {edition.title[0].upper()}{edition.title[1:]}")
         own = [table for table in experiment.tables if shown_in(table, edition)]
         parts.extend(f"{table.title}:\n\n{table_text(table, edition)}" for table in own)
         if lines := statement_lines(experiment, edition):
@@ -196,7 +196,7 @@ def experiment_text(experiment: Experiment, evidence: Sequence[Evidence], level:
     missing = [table for table in experiment.tables if not any(shown_in(table, edition) for edition in told)]
     waiting = open_statements(experiment, told)
     if told and (missing or waiting):
-        parts.append(f"{level}# Not run yet")
+        parts.append("### Not run yet")
     parts.extend(f"{table.title}:\n\n{table_text(table, None)}" for table in missing)
     if waiting:
         parts.append("\n".join(waiting))

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -22,7 +22,9 @@ from ..report import Report
 from ..runs import RunDirectory, write_whole
 from ..runtime import threads
 from ..training import train
+from .evidence import seconds_of
 from .gallery import draw_gallery
+from .scales import seeded
 
 METHODS = {
     "Standard": "digits-pixel-standard",
@@ -92,11 +94,6 @@ def run(out: Path, seed: int) -> None:
     print("\n".join(f"  {line.format(out=out)}" for line in NEXT))
 
 
-def seeded(recipe: Recipe, seed: int) -> Recipe:
-    """The recipe with another split, other weights and other batches."""
-    return replace(recipe, seed=seed, data=replace(recipe.data, seed=seed))
-
-
 def measure(
     method: str, recipe: Recipe, model: nn.Module, dataset: Dataset, attacks: Mapping[str, Attack], run: RunDirectory
 ) -> Row:
@@ -112,8 +109,7 @@ def measure(
     )
     write_whole(run.report, report.dumps().encode())
     own = "gridadv" if "spatial" in recipe.name else "pgd"
-    seconds = sum(record["seconds"] for record in run.read_log())
-    return Row(method=method, own_attack=own, report=report, seconds=seconds)
+    return Row(method=method, own_attack=own, report=report, seconds=seconds_of(run))
 
 
 def table(rows: list[Row]) -> Table:

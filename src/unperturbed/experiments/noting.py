@@ -1,7 +1,6 @@
 """What is noted of a run while it is trained."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from ..progress import Titled
@@ -66,9 +65,7 @@ def teachers_of(recipe: Recipe, teachers: Path) -> list[Path]:
     if recipe.labeler != "teacher" or not teachers.is_dir():
         return []
     folders = [path for path in sorted(teachers.iterdir()) if (path / "recipe.json").is_file()]
-    found = {path: RunDirectory(path).read_recipe() for path in folders}
-    wanted = of_teacher(recipe)
-    return [path for path, by in found.items() if replace(by, data=replace(by.data, sha256=None)) == wanted]
+    return [path for path in folders if RunDirectory(path).read_recipe() == of_teacher(recipe)]
 
 
 def note_circumstances(directory: Path, devices: set[str], together: int) -> None:

@@ -19,7 +19,7 @@ from .catalog import experiments
 from .definition import Experiment, Trial, merged
 from .evidence import directory_name, read_notes
 from .passes import passes_of_attack, passes_of_image
-from .scales import SLOW_ATTACKS, Network, Scale, scaled, substituted
+from .scales import SLOW_ATTACKS, Network, Scale, scaled, seeded, substituted
 
 SIDE_BY_SIDE = 4
 """runs of small networks that share a GPU"""
@@ -70,9 +70,8 @@ class PlannedRun:
 
     @property
     def recipe(self) -> Recipe:
-        """Its recipe, with another split, other weights and other batches for each seed."""
-        recipe = scaled(self.trial.recipe, self.scale, self.network)
-        return replace(recipe, seed=self.seed, data=replace(recipe.data, seed=self.seed))
+        """Its recipe."""
+        return seeded(scaled(self.trial.recipe, self.scale, self.network), self.seed)
 
     @property
     def alone(self) -> bool:
@@ -217,8 +216,8 @@ def require_recipes(runs: Sequence[PlannedRun], out: Path) -> None:
 def state_of(run: PlannedRun, out: Path) -> Literal["trained", "diverged", "begun", "missing"]:
     """How far the training of a run has got."""
     path = out / run.name
-    if (path / "model.safetensors").is_file():
+    if RunDirectory(path).weights.is_file():
         return "trained"
     if read_notes(path).get("failed"):
         return "diverged"
-    return "begun" if (path / "checkpoint.pt").is_file() else "missing"
+    return "begun" if RunDirectory(path).checkpoint.is_file() else "missing"

@@ -35,7 +35,7 @@ from .planning import (
     state_of,
 )
 from .scales import LONG_ATTACKS, SLOW_ATTACKS, Scale, images_attacked
-from .settled import has_other_weights, other_weights, settle
+from .settled import OTHER_WEIGHTS, other_weights, settle
 from .terrain import surfaces_around
 
 TEACHERS = "teachers"
@@ -160,8 +160,8 @@ class Reproduction:
                 return False
         if RunDirectory(path).has_checkpoint or (run.trial.surfaces and not read_notes(path).get("surfaces")):
             return False
-        other = path / OTHER_REPORT
-        return not has_other_weights(path) or (other.is_file() and holds(reports.read(other), self.quick(run)))
+        weights, other = path / OTHER_WEIGHTS, path / OTHER_REPORT
+        return not weights.is_file() or (other.is_file() and holds(reports.read(other), self.quick(run)))
 
     def slow_are_made(self, run: PlannedRun) -> bool:
         """Whether the attacks that may be made on fewer images are made, on as many as are asked for at least."""

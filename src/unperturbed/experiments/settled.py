@@ -56,11 +56,6 @@ def other_weights(path: Path) -> dict[str, Tensor] | None:
     return safetensors.torch.load_file(file) if file.is_file() else None
 
 
-def has_other_weights(path: Path) -> bool:
-    """Whether a run that is settled has weights that it did not keep."""
-    return (path / OTHER_WEIGHTS).is_file()
-
-
 def weights_not_kept(recipe: Recipe, state: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The last weights where the best on validation were kept, else the best; none where both are the same.
 

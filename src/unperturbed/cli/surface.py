@@ -81,8 +81,7 @@ def surface(arguments: list[str]) -> None:
 def reach_of(command: Around, data: str) -> tuple[float, float]:
     """How far both axes go; as far as the attacks on that data set where nothing is said."""
     if not command.reach:
-        budget = usual_budget(data)
-        return (budget.eps, budget.eps) if command.scenario == "pixel" else (budget.rotation, budget.translation)
+        return usual_budget(data).reach(command.scenario)
     if len(command.reach) != 2:
         raise ValueError(
             f"--reach takes two numbers, one for each axis, got {len(command.reach)}: as --reach 0.1 0.1"

@@ -1,5 +1,7 @@
 """Surfaces around several test images, in numbers: where answers stay right, and how high the loss rises."""
 
+from typing import get_args
+
 from torch import nn
 
 from ..datasets import Dataset
@@ -18,12 +20,8 @@ def surfaces_around(f: nn.Module, dataset: Dataset, trial: Trial, scale: Scale) 
     """By scenario: the share of points with D > 0 in percent, and the highest loss, around each image."""
     smoke = scale == "smoke"
     budget = narrowed(trial.budget or usual_budget(trial.recipe.data.name), scale)
-    scenarios: tuple[tuple[Scenario, tuple[float, float]], ...] = (
-        ("pixel", (budget.eps, budget.eps)),
-        ("spatial", (budget.rotation, budget.translation)),
-    )
     found: dict[str, list[float]] = {}
-    for scenario, reach in scenarios:
+    for scenario in get_args(Scenario):
         for name, value in MEASURES:
             surroundings = [
                 surface(
@@ -33,18 +31,12 @@ def surfaces_around(f: nn.Module, dataset: Dataset, trial: Trial, scale: Scale) 
                     scenario=scenario,
                     value=value,
                     points=5 if smoke else POINTS,
-                    reach=reach,
+                    reach=budget.reach(scenario),
                     index=index,
                 )
                 for index in range(2 if smoke else min(IMAGES, len(dataset.test_images)))
             ]
             found[f"{name}.{scenario}"] = [
-                round(
-                    100 * (each.values > 0).double().mean().item()
-                    if value == "decision"
-                    else each.values.max().item(),
-                    4,
-                )
-                for each in surroundings
+                round(each.bounds[1] if each.correct is None else 100 * each.correct, 4) for each in surroundings
             ]
     return found

@@ -1,7 +1,7 @@
 """Decision surfaces of all runs around one test image, in the plain values of a page."""
 
 from math import isnan
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -10,8 +10,6 @@ from ..printing import printable
 from ..recipes import usual_budget
 from ..surfaces import Scenario, surface
 from .evaluated import Group
-
-SCENARIOS: tuple[Scenario, ...] = ("pixel", "spatial")
 
 
 def require_image(group: Group, around: int | None) -> None:
@@ -26,10 +24,9 @@ def surfaces_of(group: Group, *, around: int | None, points: int, seed: int, dev
     labels = group.dataset.test_labels
     place = easiest(group) if around is None else around
     budget = usual_budget(group.dataset.name)
-    reach = {"pixel": (budget.eps, budget.eps), "spatial": (budget.rotation, budget.translation)}
     image, label = as_float(group.dataset.test_images[place]), int(labels[place])
     found: dict[str, Any] = {"place": place, "label": label, "scenarios": {}}
-    for scenario in SCENARIOS:
+    for scenario in get_args(Scenario):
         drawn = [
             surface(
                 run.model.to(device),
@@ -37,7 +34,7 @@ def surfaces_of(group: Group, *, around: int | None, points: int, seed: int, dev
                 label,
                 scenario=scenario,
                 points=points,
-                reach=reach[scenario],
+                reach=budget.reach(scenario),
                 seed=seed,
                 index=place,
             )

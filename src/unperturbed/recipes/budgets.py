@@ -21,6 +21,7 @@ from ..attacks import (
 from ..neighborhoods import Linf, Spatial, require_radius
 from ..printing import nearest
 from ..solvers import PGD, Grid, require_count, require_positive
+from ..surfaces import Scenario
 
 Stated = Searched | DDN | JSMA | CarliniWagnerL2 | Pointwise | AutoAttack
 """an attack that states its budget"""
@@ -93,6 +94,10 @@ class Budget:
         require_positive("--budget.step-size", self.step_size)
         require_count("--budget.steps", self.steps)
         require_count("--budget.pixels", self.pixels)
+
+    def reach(self, scenario: Scenario) -> tuple[float, float]:
+        """How far attacks go along the two axes of a surface: eps and eps, or degrees and pixels."""
+        return (self.eps, self.eps) if scenario == "pixel" else (self.rotation, self.translation)
 
     def attacks(self) -> Mapping[str, Stated]:
         """Every attack by its name."""

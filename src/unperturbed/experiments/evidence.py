@@ -28,6 +28,10 @@ LOG_LINES = 100
 NOTES = "reproduced.json"
 """what a reproduction notes in the directory of a run: its device, runs that shared it, seconds of its teacher and
 runs that shared the device with that, its best step and its surfaces"""
+OTHER_REPORT = "report-other.json"
+"""what an evaluation found on the weights that a run did not keep"""
+SLOW_REPORT = "report-slow.json"
+"""what attacks that take long found on fewer images"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -237,12 +241,6 @@ def of_run(directory: Path, name: str, seed: int, scale: Scale, network: Network
         trained_on=str(notes.get("trained_on", "")),
         log=thinned(log),
     )
-
-
-OTHER_REPORT = "report-other.json"
-"""what an evaluation found on the weights that a run did not keep"""
-SLOW_REPORT = "report-slow.json"
-"""what attacks that take long found on fewer images"""
 
 
 def seconds_of(run: RunDirectory) -> float:

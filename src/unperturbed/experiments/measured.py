@@ -1,4 +1,4 @@
-"""Numbers of an experiment: from evidence, with errors over images and seeds, or from the paper's tables."""
+"""Numbers of an experiment, from evidence, with errors over images and seeds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -71,6 +72,18 @@ def test_accuracy_against_unlabeled_images_is_that_of_the_reports(tmp_path):
     assert (srt.low[1], srt.high[1]) == (100 * low, 100 * high)
     assert (at.x, at.y) == ((0,), (60,))
     assert clean.lines[0].y == (90, 90, 100)
+
+
+def test_unlabeled_images_in_files_count_among_those_of_a_run(tmp_path):
+    np.save(tmp_path / "more.npy", np.zeros((40, 8, 8), np.uint8))
+    others = replace(SRT.data, unlabeled=100, unlabeled_files=(str(tmp_path / "more.npy"),))
+    folders = [
+        make_run(tmp_path / "some", with_unlabeled(100), report(9, pgd=2)),
+        make_run(tmp_path / "files", replace(SRT, data=others), report(9, pgd=5)),
+        make_run(tmp_path / "both", replace(SRT, data=replace(others, unlabeled=None)), report(9, pgd=8)),
+    ]
+    (line,) = over_unlabeled(compared(folders))[0].lines
+    assert (line.x, line.y) == ((100, 140, 1337), (20, 50, 80))
 
 
 def test_runs_of_several_seeds_are_a_mean_with_the_lowest_and_the_highest(tmp_path):

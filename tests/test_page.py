@@ -29,7 +29,7 @@ from unperturbed.page.markup import script_data, text
 from unperturbed.page.pages import navigation, summary_of, title_of
 from unperturbed.page.pictures import balanced, draw_pictures, sheet_of
 from unperturbed.page.sections import Chapter, findings, gallery, lines_of, page_command
-from unperturbed.page.tables import results_table, trust_section
+from unperturbed.page.tables import results_table, training_table, trust_section
 from unperturbed.recipes import RECIPES, usual_budget
 from unperturbed.recipes.inferred import budget_of
 from unperturbed.report import AttackResult, read
@@ -277,6 +277,20 @@ def test_the_command_of_an_edited_recipe_names_what_was_edited_or_the_file(group
     assert commands(again, group.dataset)[0].startswith("unperturbed train digits-pixel-srt --steps 7 --out ")
     other = replace(run, run=replace(run.run, recipe=replace(run.recipe, name="mine")))
     assert f"--from {run.directory / 'recipe.json'}" in commands(other, group.dataset)[0]
+
+
+def test_a_run_with_unlabeled_images_in_files_alone_is_no_robust_training_on_labels(group):
+    run = group.runs[1]
+
+    def row(**changes):
+        recipe = RECIPES["digits-pixel-srt"]
+        changed = replace(run.run, recipe=replace(recipe, data=replace(recipe.data, **changes)))
+        return training_table(replace(group, runs=(replace(run, run=changed),)))
+
+    assert ">RT, λ 1, PGD<" in row(unlabeled=0)
+    assert ">SRT, λ 1, PGD<" in row(unlabeled=0, unlabeled_files=("more.npy",))
+    assert "0, and those in files" in row(unlabeled=0, unlabeled_files=("more.npy",))
+    assert ">all others<" in row()
 
 
 def test_the_commands_do_not_take_a_directory_for_an_option(group):

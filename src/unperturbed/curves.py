@@ -28,6 +28,7 @@ from .recipe import Recipe
 from .recipes.budgets import require_attack
 from .recipes.words import ATTACKS, told_apart
 from .report import Report, measured
+from .reservoir import image_files
 from .sweeps import Sweep
 
 Duration = Literal["steps", "seconds"]
@@ -111,7 +112,7 @@ def over_unlabeled(
     def unlabeled(run: Run) -> float:
         return float(unlabeled_images(run.recipe, folder))
 
-    return varied(runs, attacks, unlabeled, "unlabeled images", ignored={"data.unlabeled"})
+    return varied(runs, attacks, unlabeled, "unlabeled images", ignored={"data.unlabeled", "data.unlabeled_files"})
 
 
 def over_weight(runs: Sequence[Run], attacks: Sequence[str] = ()) -> tuple[Panel, ...]:
@@ -262,12 +263,14 @@ def series(runs: Sequence[Run], *, ignored: set[str], named_by_weight: bool) -> 
 
 
 def unlabeled_images(recipe: Recipe, folder: Path | None) -> int:
-    """The size of D_U."""
-    if recipe.data.unlabeled is not None:
-        return recipe.data.unlabeled
-    dataset = load(recipe.data.name, folder)
+    """The size of D_U, with the images in files."""
+    data = recipe.data
+    if data.unlabeled is not None and not data.unlabeled_files:
+        return data.unlabeled
+    dataset = load(data.name, folder)
     extra = len(dataset.unlabeled_images)
-    return len(split(dataset.train_labels, recipe.data, len(dataset.classes), extra=extra).unlabeled)
+    own = split(dataset.train_labels, data, len(dataset.classes), extra=extra).unlabeled
+    return len(own) + sum(file.count for file in image_files(data.unlabeled_files, dataset.use.shape))
 
 
 def log_of(run: Run) -> list[dict[str, float]]:

@@ -22,10 +22,7 @@ def training_table(group: Group) -> str:
         "recipe": (lambda run: run.recipe.name, ""),
         "objective": (objective_words, ""),
         "labels": (lambda run: "all" if run.recipe.data.labeled is None else run.recipe.data.labeled, "number"),
-        "unlabeled": (
-            lambda run: "all others" if run.recipe.data.unlabeled is None else run.recipe.data.unlabeled,
-            "number",
-        ),
+        "unlabeled": (unlabeled_words, "number"),
         "network": (lambda run: type(run.recipe.model).__name__, ""),
         "steps": (lambda run: run.recipe.steps, "number"),
         "batch": (lambda run: run.recipe.batch, "number"),
@@ -39,12 +36,19 @@ def training_table(group: Group) -> str:
     return table(caption, head, rows, name="What was trained", kind="facts")
 
 
+def unlabeled_words(run: EvaluatedRun) -> str:
+    """How many images of the data set have no label, and whether there are more in files."""
+    data = run.recipe.data
+    own = "all others" if data.unlabeled is None else str(data.unlabeled)
+    return f"{own}, and those in files" if data.unlabeled_files else own
+
+
 def objective_words(run: EvaluatedRun) -> str:
     """The objective in a few words: its name, its lambda and its solver."""
     objective = run.recipe.objective
     weight, solver = getattr(objective, "weight", None), getattr(objective, "solver", None)
     name = type(objective).__name__
-    if name == "SRT" and run.recipe.data.unlabeled == 0:
+    if name == "SRT" and run.recipe.data.unlabeled == 0 and not run.recipe.data.unlabeled_files:
         name = "RT"
     parts = [name] if weight is None else [name, f"λ {weight:g}"]
     return ", ".join(parts if solver is None else [*parts, type(solver).__name__])

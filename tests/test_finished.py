@@ -52,7 +52,7 @@ def test_probabilities_are_those_of_the_model(run):
     found = up.load(run)
     images = DIGITS.test_images[:7]
     expected = found.model(images / 255).softmax(1)
-    for given in (images, images / 255):
+    for given in (images, images / 255, images.double() / 255):
         assert torch.allclose(found.probabilities(given), expected, atol=1e-6)
     assert found.probabilities(images[:0]).shape == (0, 10)
     assert not found.probabilities(images).requires_grad

@@ -35,9 +35,9 @@ class Finished:
                 "cut or scale them as the training images were"
             )
         check_pixels(images)
-        where = next(self.model.parameters()).device
+        weight = next(self.model.parameters())
         with torch.inference_mode():
-            parts = [self.model(as_float(part).to(where)).softmax(1).cpu() for part in images.split(AT_ONCE)]
+            parts = [self.model(as_float(part).to(weight)).softmax(1).cpu() for part in images.split(AT_ONCE)]
         return torch.cat(parts) if parts else torch.empty(0, len(self.classes))
 
 

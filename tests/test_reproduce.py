@@ -883,6 +883,20 @@ def test_the_last_weights_get_the_statistics_that_a_run_would_have_ended_with(tm
         assert torch.equal(other[name], tensor), name
 
 
+def test_a_run_that_the_guard_ended_at_its_last_step_is_known_to_have_kept_the_best_weights(tmp_path):
+    (run,) = planned(chosen(["table-9"]), "smoke", "own", (0,), "cifar10-pixel-srt-fast-seed-0")
+    made, directory = reproduction(tmp_path), RunDirectory(tmp_path / run.name)
+    made.train([run])
+    state = directory.read_checkpoint(CPU)
+    assert state is not None and state["step"] == run.recipe.steps and run.recipe.validation.keep == "last"
+    state["best"]["step"], state["fallen"] = 1, "accuracy on held-out images fell"
+    directory.write_checkpoint(state)
+    made.carry_out([run])
+    found = files.of_run(directory.path, run.trial.name, 0, "smoke", "own")
+    assert found is not None and found.other is not None
+    assert found.kept == "best" and files.loads(found.dumps()).kept == "best"
+
+
 def test_a_finished_run_is_not_trained_anew_by_train(tmp_path):
     (run,) = planned(chosen(["table-4"]), "smoke", "own", (0,), "mnist-pixel-at-*")
     reproduction(tmp_path).carry_out([run])

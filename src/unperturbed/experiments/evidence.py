@@ -51,7 +51,8 @@ class Evidence:
     """under attacks that take long, on fewer images"""
     sweep: Sweep | None = None
     selected: Mapping[str, float]
-    """the step of the weights that were best on held-out images, and their accuracy there; empty where none were"""
+    """the step of the weights that were best on held-out images, their accuracy there, and the step at which the
+    guard ended the run, if it did; empty where none were"""
     surfaces: Mapping[str, Sequence[float]]
     """what was measured around each of the first test images"""
     seconds: float
@@ -84,9 +85,9 @@ class Evidence:
 
     @property
     def kept(self) -> str:
-        """Which weights it kept, the best or the last: the best too where the guard ended it before its last step."""
+        """Which weights it kept, the best or the last: the best too where the guard ended it, be it at the end."""
         ended_early = bool(self.log) and self.log["step"][-1] < self.recipe.steps
-        return "best" if ended_early else self.recipe.validation.keep
+        return "best" if ended_early or "fallen" in self.selected else self.recipe.validation.keep
 
     def is_slow(self, attack: str) -> bool:
         """Whether that attack was made on fewer images than others."""

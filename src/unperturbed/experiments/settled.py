@@ -47,7 +47,8 @@ def keep_other_weights(
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
         write_whole(path / OTHER_WEIGHTS, safetensors.torch.save(tensors))
     if best:
-        note(path, selected={"step": best["step"], "accuracy": best["accuracy"]})
+        fallen = {"fallen": state["step"]} if state["fallen"] else {}
+        note(path, selected={"step": best["step"], "accuracy": best["accuracy"], **fallen})
 
 
 def other_weights(path: Path) -> dict[str, Tensor] | None:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import mean, pstdev
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, cast
 
 import torch
 import tyro
+from digits import over_seeds
 
 from unperturbed.datasets import load
 from unperturbed.evaluation import evaluate
@@ -78,7 +78,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     for name, forward in product(RECIPES, PASSES):
         own = [row for row in rows if (row["recipe"], row["forward"]) == (name, forward)]
         cells = ([row[column] for row in own] for column in ("clean", "gridadv"))
-        text = " | ".join(f"{mean(cell):.1f} ± {pstdev(cell):.1f}" for cell in cells)
+        text = " | ".join(map(over_seeds, cells))
         lines.append(f"| `{name}` | {PASSES[forward]} | {text} |")
     return "\n".join(lines)
 

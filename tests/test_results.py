@@ -404,6 +404,14 @@ def test_the_page_of_defenses_says_where_srt_plusplus_falls_short():
         assert words in page, words
 
 
+def test_the_spread_over_seeds_is_that_of_all_seeds_as_some_let_it_be_estimated(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    from digits import over_seeds
+
+    assert over_seeds([79.0, 80.0, 81.0]) == "80.0 ± 1.0", "0.8 is how far these three are from their own mean"
+    assert over_seeds([80.0]) == "80.0", "one seed has no spread, which is not one of 0"
+
+
 def test_the_page_of_defenses_shows_that_one_forward_pass_under_warps_is_no_worse_than_two(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from passes import RECIPES, markdown

@@ -86,6 +86,20 @@ def test_unlabeled_images_in_files_count_among_those_of_a_run(tmp_path):
     assert (line.x, line.y) == ((100, 140, 1337), (20, 50, 80))
 
 
+def test_steps_of_a_solver_or_a_teacher_are_not_taken_for_those_of_a_run(tmp_path):
+    longer = replace(SRT, steps=900)
+    harder = replace(SRT, objective=replace(SRT.objective, solver=replace(SRT.objective.solver, steps=20)))
+    taught = replace(SRT, teacher=replace(SRT.teacher, steps=60))
+
+    def labels(*recipes):
+        place = tmp_path / str(len(list(tmp_path.iterdir())))
+        return [run.label for run in compared([make_run(place / str(n), each) for n, each in enumerate(recipes)])]
+
+    assert labels(SRT, longer) == ["SRT, steps 400", "SRT, steps 900"]
+    assert labels(SRT, harder) == ["SRT, solver steps 7", "SRT, solver steps 20"]
+    assert labels(SRT, taught) == ["SRT, teacher's steps 300", "SRT, teacher's steps 60"]
+
+
 def test_runs_of_several_seeds_are_a_mean_with_the_lowest_and_the_highest(tmp_path):
     found = {0: 4, 1: 6, 2: 8}
     folders = [

@@ -84,9 +84,10 @@ def fields_of(recipe: Recipe, ignored: Set[str]) -> dict[str, str]:
 
 
 def spoken_field(name: str) -> str:
-    """The last part of a field's dotted name, in words."""
-    word = name.rsplit(".", 1)[-1]
-    return FIELDS.get(word, word.replace("_", " "))
+    """The last part of a field's dotted name, in words; a solver's steps and what is a teacher's are called so."""
+    *above, word = name.split(".")
+    spoken = "solver steps" if word == "steps" and "solver" in above else FIELDS.get(word, word.replace("_", " "))
+    return f"teacher's {spoken}" if above[:1] == ["teacher"] else spoken
 
 
 def comparable_reports(runs: Sequence[Run]) -> tuple[Report, ...]:

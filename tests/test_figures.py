@@ -295,6 +295,15 @@ def test_a_surface_without_any_relief_is_drawn(value):
     assert rendered(draw_surfaces({"flat": flat_surface(value)}), "png")
 
 
+@pytest.mark.parametrize(("reach", "radius"), [((0.1, 0.1), 0.1), ((0.1, 0.3), 0.1), ((0.2, 0.05), 0.05)])
+def test_the_diamond_is_a_ball_however_far_the_axes_go(reach, radius):
+    down, across = (torch.tensor([-far, 0.0, far]) for far in reach)
+    figure = draw_surfaces({"x": replace(flat_surface("decision"), scenario="pixel", down=down, across=across)})
+    _, flat, _ = figure.subfigs[0].axes
+    along, up = flat.lines[0].get_data()
+    assert [abs(s) + abs(t) for s, t in zip(up, along, strict=True)] == pytest.approx([radius] * 5)
+
+
 @pytest.mark.parametrize("value", ["decision", "loss"])
 def test_a_surface_with_gaps_is_drawn_and_told(value):
     gaps = torch.tensor([[0.5, nan, nan], [0.25, 0.5, 0.75], [0.5, 0.5, 0.5]])

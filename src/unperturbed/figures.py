@@ -156,7 +156,10 @@ def draw_raised(axis: Any, surface: Surface, scale: Scale) -> None:
 
 
 def draw_flat(axis: Any, surface: Surface, scale: Scale) -> Any:
-    """The contours of the surface; the boundary D = 0, the image in the middle, and the Linf ball as a diamond."""
+    """The contours of the surface; the boundary D = 0, the image in the middle, and the Linf ball as a diamond.
+
+    Where one axis goes further than the other, that is the largest ball of which both show all.
+    """
     across, down, values = surface.across.numpy(), surface.down.numpy(), surface.values.numpy()
     colors = axis.contourf(
         across, down, values.clip(scale.low, scale.high), levels=scale.levels, cmap=scale.colors, norm=scale.norm
@@ -165,8 +168,8 @@ def draw_flat(axis: Any, surface: Surface, scale: Scale) -> Any:
     if scale.decision and surface.bounds[0] < 0 < surface.bounds[1]:
         axis.contour(across, down, values, levels=[0.0], colors="black", linewidths=1.2)
     if surface.scenario == "pixel":
-        s, t = down[-1], across[-1]
-        axis.plot([t, 0, -t, 0, t], [0, s, 0, -s, 0], color="black", linewidth=1.0, linestyle=(0, (4, 3)))
+        eps = min(down[-1], across[-1])
+        axis.plot([eps, 0, -eps, 0, eps], [0, eps, 0, -eps, 0], color="black", linewidth=1.0, linestyle=(0, (4, 3)))
     for color, width in (("white", 3.2), ("black", 1.4)):
         axis.plot(0, 0, marker="+", color=color, markersize=9, markeredgewidth=width)
     axis.set_xlabel(surface.axes[1])

@@ -147,6 +147,22 @@ def test_an_accuracy_that_may_be_chance_is_called_so_and_not_laid_to_the_images_
     assert "chance" not in good["input range"].figure
 
 
+def test_an_accuracy_that_one_answer_to_all_has_where_most_images_are_of_one_class_is_flagged():
+    images, labels = torch.rand(200, 1, 8, 8), (torch.arange(200) % 10 == 0).long()
+    always = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
+    with torch.no_grad():
+        always[1].bias.copy_(torch.tensor([9.0, 0.0]))
+        images[labels == 1, :, 0] = 1.0
+    finding = {each.check: each for each in trust(always, images, labels, seconds=10).findings}["input range"]
+    assert finding.verdict == "flag"
+    assert "90.0 % of 200 images are classified correctly, as one answer to all may be" in finding.figure
+    with torch.no_grad():
+        always[1].weight[:, :8] += torch.tensor([[-9.0], [9.0]])
+        always[1].bias.copy_(torch.tensor([120.0, 0.0]))
+    finding = {each.check: each for each in trust(always, images, labels, seconds=10).findings}["input range"]
+    assert finding.verdict == "pass", finding.figure
+
+
 def test_half_precision_is_flagged():
     class Half(nn.Module):
         def __init__(self, f):

@@ -83,13 +83,20 @@ def input_range(subject: Subject, rows: Tensor) -> Outcome:
     kinds = {parameter.dtype for parameter in subject.f.parameters() if parameter.is_floating_point()}
     coarse = sorted(str(kind) for kind in kinds if torch.finfo(kind).bits < 32)
     right = int(subject.unbroken[rows].sum().item())
-    lucky = wilson(right, len(rows))[0] <= 1 / subject.classes
+    surely, guessed = wilson(right, len(rows))[0], 1 / subject.classes
+    of_one_class = int(subject.y[rows].bincount().max().item())
+    lucky = (
+        f", as chance may have it among {subject.classes} classes"
+        if surely <= guessed
+        else f", as one answer to all may be, since {percent(of_one_class, len(rows))} are of one class"
+        if surely <= of_one_class / len(rows)
+        else ""
+    )
     figure = (
         f"pixels lie between {low:.3g} and {high:.3g}, {percent(right, len(rows))} of {len(rows)} images are "
-        f"classified correctly{f', as chance may have it among {subject.classes} classes' if lucky else ''}, weights "
-        f"below 32 bits: {', '.join(coarse) or 'none'}"
+        f"classified correctly{lucky}, weights below 32 bits: {', '.join(coarse) or 'none'}"
     )
-    return judged(high - low < FLAT or len(coarse) > 0 or lucky, figure)
+    return judged(high - low < FLAT or len(coarse) > 0 or lucky != "", figure)
 
 
 def dynamic(subject: Subject, rows: Tensor) -> Outcome:

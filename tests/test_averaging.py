@@ -173,6 +173,19 @@ def test_an_average_with_statistics_of_its_own_labels_by_those_of_the_images(eng
     assert not torch.allclose(mean, run.f[2].running_mean, rtol=1e-3)
 
 
+@pytest.mark.parametrize("engine", [Engine(), Engine(folded=True)], ids=["plain", "folded"])
+def test_an_average_without_batchnorm_labels_by_its_present_weights(engine):
+    heard, f = Overheard(), nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    averaging = Average(decay=0.5, batchnorm="own")
+    run = trainer(f=f, objective=heard, averaging=averaging, labeler="average", engine=engine)
+    for _ in range(5):
+        with torch.no_grad():
+            present = deepcopy(run.average.module)
+        run.advance()
+        seen = torch.cat([heard.batches[-1].x, heard.batches[-1].u])
+        assert torch.allclose(heard.batches[-1].opinion, present(seen), atol=1e-5)
+
+
 def test_an_average_that_does_not_label_has_no_statistics_of_its_own():
     with pytest.raises(ValueError, match=r"set --labeler average, or --averaging\.batchnorm estimated"):
         trainer(averaging=Average(decay=0.9, batchnorm="own"))

@@ -186,6 +186,15 @@ def test_an_average_without_batchnorm_labels_by_its_present_weights(engine):
         assert torch.allclose(heard.batches[-1].opinion, present(seen), atol=1e-5)
 
 
+def test_an_average_with_statistics_of_its_own_takes_all_other_buffers_over():
+    f = nn.Sequential(nn.InstanceNorm2d(1, track_running_stats=True), nn.BatchNorm2d(1))
+    average = AveragedModel(f, 0.9, own_statistics=True)
+    f(torch.rand(8, 1, 4, 4))
+    average.update(f, torch.tensor(1.0))
+    assert torch.equal(average.module[0].running_mean, f[0].running_mean), "nobody else would ever change these"
+    assert torch.equal(average.module[1].running_mean, torch.zeros(1)), "these it gathers while it labels"
+
+
 def test_an_average_that_does_not_label_has_no_statistics_of_its_own():
     with pytest.raises(ValueError, match=r"set --labeler average, or --averaging\.batchnorm estimated"):
         trainer(averaging=Average(decay=0.9, batchnorm="own"))

@@ -41,7 +41,9 @@ class AveragedModel:
         for weight in self.module.parameters():
             weight.requires_grad_(False)
         self.decay = decay
-        self.own_statistics = own_statistics
+        norms = [module for module in self.module.modules() if isinstance(module, BATCHNORMS) and own_statistics]
+        self.gathered = {id(buffer) for norm in norms for buffer in norm.buffers()}
+        """statistics that it gathers itself; other buffers, as those of InstanceNorm, are the model's"""
 
     def share(self, step: int) -> float:
         """Weight of the new weights after that step; early on it is large, so the first ones are soon forgotten."""
@@ -52,8 +54,8 @@ class AveragedModel:
         """Move towards f by that share of the way."""
         for mine, its in zip(self.module.parameters(), f.parameters(), strict=True):
             mine.lerp_(its, share.to(mine.dtype))
-        if not self.own_statistics:
-            for mine, its in zip(self.module.buffers(), f.buffers(), strict=True):
+        for mine, its in zip(self.module.buffers(), f.buffers(), strict=True):
+            if id(mine) not in self.gathered:
                 mine.copy_(its)
 
 

@@ -10,6 +10,7 @@ from unperturbed.experiments.definition import Cell, Difference, Figure
 from unperturbed.experiments.measured import Measured, standard_error
 from unperturbed.experiments.statements import (
     NOT_MEASURED,
+    NOTHING_TO_COMPARE,
     Comparison,
     above,
     among_the_best,
@@ -91,6 +92,8 @@ def test_what_has_nothing_left_to_lose_decides_nothing():
     assert verdict(claim, fallen, evidence("b", pgd=40, pgdplus=60)) == "fail"
     assert verdict(claim, fallen, evidence("b", pgd=0, pgdplus=0)) == "undecided"
     assert verdict(claim, fallen) == "undecided"
+    fallen = claim.check(Measured([evidence(name, **{"pgd": 0.0, "pgd+": 0.0}) for name in ("a", "b")]))
+    assert fallen == ("undecided", NOTHING_TO_COMPARE), "these were measured"
 
 
 def test_most_cases_are_more_than_half():

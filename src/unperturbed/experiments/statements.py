@@ -18,6 +18,7 @@ ERRORS = 2.0
 SHORT_OF_PRINT = 1.0
 """points by which ours may be short of the paper's number"""
 NOT_MEASURED = "not yet measured"
+NOTHING_TO_COMPARE = "measured, but all accuracies have fallen too far to be compared"
 MOST_FIGURES = 4
 """comparisons that a sentence quotes"""
 
@@ -212,7 +213,7 @@ def quoted(found: Found, comparison: Comparison, difference: Difference) -> str:
 def summed_up(told: Sequence[Told], missing: int, claims: int, least: int | None = None) -> Finding:
     """One finding of several, all or so many of which have to hold: what decides it first, the closest foremost."""
     if not told:
-        return Finding("undecided", NOT_MEASURED)
+        return Finding("undecided", NOT_MEASURED if claims else NOTHING_TO_COMPARE)
     verdicts, needed = [verdict for verdict, _, _ in told], claims if least is None else least
     lost = claims - verdicts.count("fail") < needed
     verdict: Verdict = "pass" if verdicts.count("pass") >= needed else "fail" if lost else "undecided"

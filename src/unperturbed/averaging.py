@@ -61,7 +61,8 @@ class AveragedModel:
 
 def gathering(f: nn.Module) -> nn.Module:
     """F in evaluation mode but for its BatchNorms, which normalize by the images they see and remember them."""
-    f.eval()  # One on an engine takes its weights over then; without BatchNorms it answers by these alone.
+    if not any(isinstance(module, BATCHNORMS) for module in f.modules()):
+        return f.eval()  # One on an engine takes its weights over by that; with BatchNorms it answers by f's own.
     for module in f.modules():
         module.training = isinstance(module, BATCHNORMS)
     return f

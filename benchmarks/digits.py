@@ -13,10 +13,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean, stdev
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import tyro
+from measured_by import spelled_out
 
 from unperturbed.datasets import load
 from unperturbed.evaluation import evaluate
@@ -67,8 +68,9 @@ def measure(job: tuple[str, int, Literal["copied", "own", "estimated"] | None]) 
     return {"recipe": name, "seed": seed, "seconds": round(seconds, 1), **percent, "provenance": report.provenance}
 
 
-def markdown(rows: list[dict[str, object]]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     """A line for each recipe: mean and standard deviation over the seeds."""
+    rows: list[dict[str, object]] = result["rows"]
     lines = ["| recipe | " + " | ".join(COLUMNS) + " |", "|---|" + "---:|" * len(COLUMNS)]
     for name in dict.fromkeys(str(row["recipe"]) for row in rows):
         own = [row for row in rows if row["recipe"] == name]
@@ -83,15 +85,21 @@ def over_seeds(figures: list[float]) -> str:
     return f"{mean(figures):.1f}{spread}"
 
 
+def measured(only: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The digits recipes, or those whose names contain one of these words."""
+    names = (name for name in RECIPES if name.startswith("digits-"))
+    return tuple(name for name in names if not only or any(word in name for word in only))
+
+
 def main(options: Options) -> None:
-    names = [name for name in RECIPES if name.startswith("digits-")]
-    names = [name for name in names if not options.only or any(word in name for word in options.only)]
+    names = measured(options.only)
     jobs = list(product(names, options.seeds, [options.batchnorm]))
     with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
         rows = list(pool.map(measure, jobs))
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(rows, indent=1))
-    print(markdown(rows))
+    result = {"rows": rows, "recipes": spelled_out(names)}
+    options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(markdown(result))
 
 
 if __name__ == "__main__":

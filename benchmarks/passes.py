@@ -17,6 +17,7 @@ from typing import Any, Literal, cast
 import torch
 import tyro
 from digits import over_seeds
+from measured_by import spelled_out
 
 from unperturbed.datasets import load
 from unperturbed.evaluation import evaluate
@@ -72,11 +73,11 @@ def measure(job: tuple[str, Forward, int]) -> dict[str, Any]:
     }
 
 
-def markdown(rows: list[dict[str, Any]]) -> str:
+def markdown(result: dict[str, Any]) -> str:
     """The table of docs/defenses.md: mean and standard deviation over the seeds."""
     lines = ["| recipe | passes | clean | gridadv |", "|---|---|---:|---:|"]
     for name, forward in product(RECIPES, PASSES):
-        own = [row for row in rows if (row["recipe"], row["forward"]) == (name, forward)]
+        own = [row for row in result["rows"] if (row["recipe"], row["forward"]) == (name, forward)]
         cells = ([row[column] for row in own] for column in ("clean", "gridadv"))
         text = " | ".join(map(over_seeds, cells))
         lines.append(f"| `{name}` | {PASSES[forward]} | {text} |")
@@ -88,8 +89,9 @@ def main(options: Options) -> None:
     jobs = list(product(RECIPES, PASSES, options.seeds))
     with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
         rows = list(pool.map(measure, jobs))
-    options.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    print(markdown(rows))
+    result = {"rows": rows, "recipes": spelled_out(RECIPES)}
+    options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(markdown(result))
 
 
 if __name__ == "__main__":

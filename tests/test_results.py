@@ -111,15 +111,15 @@ def test_the_page_of_defenses_shows_what_was_measured(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from digits import markdown
 
-    rows = json.loads((ROOT / "results" / "digits.json").read_text(encoding="utf-8"))
+    result = json.loads((ROOT / "results" / "digits.json").read_text(encoding="utf-8"))
     page = (ROOT / "docs" / "defenses.md").read_text(encoding="utf-8")
-    assert markdown(rows) in page
-    means = {figure for line in markdown(rows).splitlines() for figure in re.findall(r"(\d+\.\d) ±", line)}
+    assert markdown(result) in page
+    means = {figure for line in markdown(result).splitlines() for figure in re.findall(r"(\d+\.\d) ±", line)}
     shown, on_cifar10 = page.split("## What it shows")[1].split("## One forward pass or two")
     claims = shown + on_cifar10.split("## How the settings were chosen")[1]
     for figure in re.findall(r"(?<![\w.])\d\d\.\d(?![\d.])", claims):
         assert figure in means, figure
-    single = [row for row in rows if "-compound-" not in row["recipe"]]
+    single = [row for row in result["rows"] if "-compound-" not in row["recipe"]]
     most = {
         attack: max(
             sum(row[attack] for row in single if row["recipe"] == name) / 3
@@ -362,7 +362,7 @@ def test_the_page_of_defenses_shows_whose_statistics_label_best(monkeypatch):
 def test_the_page_of_defenses_says_what_an_averages_statistics_cost_on_digits():
     recipe = "digits-spatial-srt-plusplus"
     files = [json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8")) for name in STATISTICS]
-    found = [[row["gridadv"] for row in rows if row["recipe"] == recipe] for rows in files]
+    found = [[row["gridadv"] for row in file["rows"] if row["recipe"] == recipe] for file in files]
     assert [len(seeds) for seeds in found] == [3, 3]
     copied, own = (sum(seeds) / 3 for seeds in found)
     page = " ".join((ROOT / "docs" / "defenses.md").read_text(encoding="utf-8").split())
@@ -416,8 +416,9 @@ def test_the_page_of_defenses_shows_that_one_forward_pass_under_warps_is_no_wors
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from passes import RECIPES, markdown
 
-    rows = json.loads((ROOT / "results" / "passes.json").read_text(encoding="utf-8"))
-    assert markdown(rows) in (ROOT / "docs" / "defenses.md").read_text(encoding="utf-8")
+    result = json.loads((ROOT / "results" / "passes.json").read_text(encoding="utf-8"))
+    rows = result["rows"]
+    assert markdown(result) in (ROOT / "docs" / "defenses.md").read_text(encoding="utf-8")
     for name in RECIPES:
         two, one = (
             [row["clean"] + row["gridadv"] for row in rows if (row["recipe"], row["forward"]) == (name, forward)]

@@ -119,17 +119,54 @@ def test_the_page_of_defenses_shows_what_was_measured(monkeypatch):
     claims = shown + on_cifar10.split("## How the settings were chosen")[1]
     for figure in re.findall(r"(?<![\w.])\d\d\.\d(?![\d.])", claims):
         assert figure in means, figure
-    single = [row for row in result["rows"] if "-compound-" not in row["recipe"]]
-    most = {
-        attack: max(
-            sum(row[attack] for row in single if row["recipe"] == name) / 3
-            for name in {row["recipe"] for row in single}
-        )
-        for attack in ("pgd+", "pgd+ half", "gridadv+ half")
-    }
-    words = " ".join(shown.split())
-    assert f"any single-type defense at most {most['pgd+']:.1f}." in words
-    assert f"the best single-type defenses {most['pgd+ half']:.1f} and {most['gridadv+ half']:.1f}." in words
+
+
+SAID_OF_DEFENSES = (
+    ("{} against {} and {} under PGD,", "pgd", "pixel-srt", "pixel-rt", "pixel-at"),
+    ("{} against {} (RT) and {} (Worst-of-k)", "gridadv", "spatial-srt", "spatial-rt", "spatial-worst-of-k"),
+    ("it leads UAT++ ({}), UAT-FT ({}),", "pgd", "pixel-uat-plusplus", "pixel-uat-ft"),
+    ("UAT ({}) and RST ({}); VAT,", "pgd", "pixel-uat", "pixel-rst"),
+    ("made for clean accuracy, keeps {}.", "pgd", "pixel-vat"),
+    ("Under PGD+ it keeps {}, AT+ {},", "pgd+", "compound-srt", "compound-at"),
+    ("AT (max) {}, AT (average) {} and any", "pgd+", "compound-at-max", "compound-at-average"),
+    ("at half size SRT+ keeps {} under PGD+", "pgd+ half", "compound-srt"),
+    ("and {} under GridAdv+,", "gridadv+ half", "compound-srt"),
+    ("under GridAdv+, AT+ {} and", "pgd+ half", "compound-at"),
+    ("and {}, the best single-type defenses", "gridadv+ half", "compound-at"),
+    ("points of SRT ({} against {})", "pgd", "pixel-srt-fast", "pixel-srt"),
+    ("of its time ({} of {} seconds)", "seconds", "pixel-srt-fast", "pixel-srt"),
+    ("with N-FGSM as the solver it reaches {}.", "pgd", "pixel-srt-fast-noise"),
+    ("bring {} under PGD (SRT: {});", "pgd", "pixel-srt-plusplus", "pixel-srt"),
+    ("as well, {} under GridAdv (SRT: {}).", "gridadv", "spatial-srt-plusplus", "spatial-srt"),
+    ("mirrored digits) keeps {} under GridAdv", "gridadv", "spatial-srt-authors"),
+)
+"""words of docs/defenses.md, the column of their numbers, and the recipes"""
+
+
+def test_the_page_of_defenses_says_what_was_measured():
+    rows = json.loads((ROOT / "results" / "digits.json").read_text(encoding="utf-8"))["rows"]
+    page = " ".join((ROOT / "docs" / "defenses.md").read_text(encoding="utf-8").split())
+    names = dict.fromkeys(row["recipe"].removeprefix("digits-") for row in rows)
+
+    def found(column, name):
+        return mean(row[column] for row in rows if row["recipe"] == f"digits-{name}")
+
+    def most(column, kinds):
+        return max(found(column, name) for name in names if name.startswith(kinds))
+
+    told = [words.format(*(f"{found(column, name):.1f}" for name in by)) for words, column, *by in SAID_OF_DEFENSES]
+    single, every = ("pixel-", "spatial-"), ("pixel-", "spatial-", "compound-")
+    told += [
+        f"any single-type defense at most {most('pgd+', single):.1f}.",
+        f"too strong for all (at most {most('gridadv+', every):.1f});",
+        f"single-type defenses {most('pgd+ half', single):.1f} and {most('gridadv+ half', single):.1f}.",
+    ]
+    other = [words for words in told if words not in page]
+    assert not other, " … ".join(other)
+    assert "**Fast SRT** is within 1.5 points of SRT" in page
+    assert abs(found("pgd", "pixel-srt") - found("pgd", "pixel-srt-fast")) <= 1.5
+    assert "No pixel-wise defense keeps one image under GridAdv." in page
+    assert most("gridadv", "pixel-") == 0
 
 
 def test_the_page_of_speed_shows_what_was_measured(monkeypatch):

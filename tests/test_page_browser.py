@@ -4,11 +4,13 @@ import json
 import os
 import re
 import shutil
+import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from evaluated_runs import HOSTILE, make_run, small, write_card, write_hostile_data
 from unperturbed.page import Page, write_page
@@ -421,3 +423,17 @@ def test_a_browser_that_draws_no_solids_shows_contours(browser, folder):
     seen.tab.click("#turn-left-0")
     assert seen.errors == []
     context.close()
+
+
+def test_the_pictures_of_the_readme_begin_and_end_where_they_should(browser, folder, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parent.parent / "benchmarks"), *sys.path])
+    from demonstration import WIDTH, take_pictures
+
+    take_pictures(browser, folder / "page.html", tmp_path)
+    sizes = {}
+    for file in tmp_path.iterdir():
+        with Image.open(file) as picture:
+            sizes[file.name] = picture.size
+    assert {width for width, _ in sizes.values()} == {WIDTH}
+    assert 500 < sizes["report-results.png"][1] < 925, "three models here, seven in the README"
+    assert 960 < sizes["report-surfaces.png"][1] < 990

@@ -3,9 +3,9 @@
     python benchmarks/remake.py
 
 A file of results holds the recipes that it was measured by. One whose recipes are those of today is kept; where
-other code has changed what is measured, delete the file first. Pictures and tables of README and docs follow their
-files. What is told in sentences does not: in the end the tests of these texts name the first in each that tells other
-numbers. Times are recorded too, so nothing else should be running; all parts take about an hour on two cores.
+other code has changed what is measured, say --all. Pictures and tables of README and docs follow their files. What is
+told in sentences does not: in the end the tests of these texts name the first in each that tells other numbers. Times
+are recorded too, so nothing else should be running; all parts take about an hour on two cores.
 """
 
 import json
@@ -22,6 +22,7 @@ import demonstration
 import digits
 import figures
 import passes
+import tyro
 from measured_by import changes
 
 ROOT = Path(__file__).parent.parent
@@ -111,10 +112,18 @@ PARTS = (
 )
 
 
-def main() -> None:
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What is made again."""
+
+    all: bool = False
+    """also what is by the recipes of today"""
+
+
+def main(options: Options) -> None:
     """Make again what is not by the recipes of today, and have texts compared with it."""
     for part in PARTS:
-        reasons = part.reasons()
+        reasons = part.reasons() or (["all are"] if options.all else [])
         print("\n  ".join([f"{part.result}: {'made again' if reasons else 'kept'}", *reasons]), flush=True)
         if reasons:
             part.remake()
@@ -123,4 +132,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(tyro.cli(Options))

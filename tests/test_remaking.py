@@ -108,7 +108,10 @@ def test_a_command_that_fails_ends_it_and_changes_no_text(part, tmp_path):
     assert (tmp_path / "text.md").read_text() == "It is | 1 | and 11."
 
 
-def test_only_what_has_reasons_is_made_again_and_texts_are_compared_in_the_end(remake, part, monkeypatch, capsys):
+@pytest.mark.parametrize("everything", [False, True])
+def test_what_has_reasons_or_all_is_made_again_and_texts_are_compared_in_the_end(
+    everything, remake, part, monkeypatch, capsys
+):
     asked = []
 
     def run(words, **_):
@@ -118,10 +121,11 @@ def test_only_what_has_reasons_is_made_again_and_texts_are_compared_in_the_end(r
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(remake, "PARTS", (part, replace(part, command="other.py", pictures=("drawn.png",))))
     with pytest.raises(SystemExit, match="texts tell other numbers"):
-        remake.main()
-    assert asked == [["other.py", "--out", "part.json"], ["-m", "pytest", "--tb=line", *remake.TESTS]]
+        remake.main(remake.Options(all=everything))
+    first = [["part.py", "--out", "part.json"]] if everything else []
+    assert asked == [*first, ["other.py", "--out", "part.json"], ["-m", "pytest", "--tb=line", *remake.TESTS]]
     assert capsys.readouterr().out.splitlines() == [
-        "part.json: kept",
+        *(["part.json: made again", "  all are"] if everything else ["part.json: kept"]),
         "part.json: made again",
         "  drawn.png is missing",
     ]

@@ -60,6 +60,14 @@ def packed(folder, out, *options):
     return load(str(out))
 
 
+def test_what_pack_proposes_is_what_the_readme_shows(album, tmp_path, monkeypatch, capsys):
+    """Not the recipe as it is: its radius is for digits, and evaluate attacks other pictures within 8/255."""
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    packed(album, "my.npz")
+    assert capsys.readouterr().out.split("next: ")[1] in readme.replace("\\\n  ", "")
+
+
 def test_a_folder_of_classes_becomes_a_data_set(album, tmp_path, capsys):
     made = packed(album, tmp_path / "my.npz")
     said = capsys.readouterr()

@@ -83,5 +83,7 @@ def spoken(out: Path, made: Gathered) -> str:
     train, test, unlabeled, classes = (len(made.arrays.get(part, ())) for part in counted_parts)
     images = f"{train:,} training, {test:,} test and {unlabeled:,} unlabeled images"
     shape = " x ".join(map(str, made.shape))
-    follow = f"unperturbed train digits-pixel-srt --data.name {in_shell(out)} --data.labeled None --out runs/own"
+    named = f"--data.name {in_shell(out)} --data.labeled None --out runs/own"
+    within = "--objective.solver.around.eps 8/255 --objective.solver.step-size 2/255"
+    follow = f"unperturbed train digits-pixel-srt {named} {within}"
     return f"{out}: {classes} classes, {images} of {shape}; next: {follow}"

@@ -38,6 +38,8 @@ SEVERAL = [
     "cifar10-spatial-klr",
 ]
 """recipes that together hold every kind of part"""
+USUAL = "what is not given is as usual on the data set of"
+"""of budgets: no number that a help shows holds for all data"""
 TINY = ["--steps", "5", "--batch", "40", "--model.channels", "2", "2", "2", "--model.hidden", "4", "--device", "cpu"]
 
 
@@ -109,13 +111,14 @@ def test_the_version_is_that_of_the_package(capsys):
     [
         (["train"], ["--out", "--steps", "--objective.weight", "lambda, the price of robust risk", "--dry-run"]),
         (["train", "mnist-spatial-srt"], ["--objective.solver.around.rotation", "largest rotation in degrees"]),
-        (["evaluate"], ["--attacks", "--budget.eps", "--json", "names separated by commas"]),
+        (["evaluate"], ["--attacks", "--budget.eps", "--json", "names separated by commas", USUAL]),
+        (["predict"], ["--attacks", "--budget.eps", USUAL]),
         (["surface"], ["--around", "--scenario", "number of the test image, from 0"]),
-        (["curve"], ["--fractions", "--show", "--budget.eps", "panels side by side"]),
+        (["curve"], ["--fractions", "--show", "--budget.eps", "panels side by side", USUAL]),
         (["list"], ["--json"]),
         (["demo"], ["--out", "--seed"]),
     ],
-    ids=["train", "train a recipe", "evaluate", "surface", "curve", "list", "demo"],
+    ids=["train", "train a recipe", "evaluate", "predict", "surface", "curve", "list", "demo"],
 )
 def test_each_command_has_help_made_of_its_fields(words, expected, capsys):
     with pytest.raises(SystemExit) as stop:

@@ -63,7 +63,8 @@ class Curve:
     fractions: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
     """perturbation: shares of the budget at which models are attacked"""
     budget: Budget = field(default_factory=Budget)
-    """perturbation: how far attacks go at fraction 1"""
+    """perturbation: how far attacks go at fraction 1; what is not given is as usual on the data set of the first
+    DIR"""
     images: int | None = None
     """perturbation: attack only the first so many test images"""
     unit: Duration = "steps"

@@ -46,7 +46,7 @@ class Evaluate:
     trust_seconds: float = 600.0
     """time for that"""
     budget: Budget = field(default_factory=Budget)
-    """how far the attacks may go"""
+    """how far the attacks may go; what is not given is as usual on the data set of DIR"""
     images: int | None = None
     """attack only the first so many test images"""
     batch: int | None = None

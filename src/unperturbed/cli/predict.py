@@ -38,7 +38,7 @@ class Predict:
     attacks: str = ""
     """names separated by commas, or of sets: quick, paper, pixel, spatial, compound, trust, all; none if not given"""
     budget: Budget = field(default_factory=Budget)
-    """how far the attacks may go"""
+    """how far the attacks may go; what is not given is as usual on the data set of DIR"""
     seed: int = 0
     """seed of the attacks"""
     data: Path | None = None

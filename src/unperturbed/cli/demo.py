@@ -12,7 +12,7 @@ class Demo:
     """Train and attack seven models on embedded digits, in two to three minutes on two cores."""
 
     out: Path = Path("runs/demo")
-    """directory for report and figure"""
+    """directory for the runs, their report, a figure and the page"""
     seed: int = 0
     """seed of split, weights, batches and attacks"""
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import unperturbed as up
 from unperturbed.averaging import estimate_batchnorm
+from unperturbed.awp import perturbed_weights
 from unperturbed.engine import Accelerated, Engine, layout_kept
 from unperturbed.engine.constant import constant
 from unperturbed.engine.layouts import PLAIN, lay_out, layout_for
@@ -273,6 +274,40 @@ def test_what_an_adversary_sees_goes_along_with_the_weights(make):
         weight.add_(0.3 * torch.empty_like(weight).normal_(generator=rng))
     with frozen(fast):
         assert torch.allclose(fast(x), f(x), atol=1e-4)
+
+
+class Centered(nn.Module):
+    """It subtracts a mean of its own, which each pass of training replaces by another tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("center", torch.zeros(1, 3, 1, 1))
+        self.rest = flat()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.center = 0.5 * self.center + 0.5 * x.detach().mean((0, 2, 3), keepdim=True)
+        return self.rest(x - self.center)
+
+
+def test_what_an_adversary_sees_goes_along_with_a_buffer_that_is_replaced():
+    x, f = pictures(), fresh(Centered)
+    fast = Accelerated(f, Engine(folded=True), x[:2], say=pytest.fail)
+    fast.train()
+    fast(x)
+    with frozen(fast), torch.no_grad():
+        assert fast.copies
+        assert torch.allclose(fast(x), f(x), atol=1e-5)
+
+
+def test_a_buffer_that_is_replaced_while_weights_are_perturbed_is_forgotten():
+    x, f = pictures(), fresh(Centered).train()
+    f(x).sum().backward()
+    before = f.center.clone()
+    with perturbed_weights(f, 0.1):
+        f(x)
+        assert not torch.equal(f.center, before)
+    assert torch.equal(f.center, before)
 
 
 def test_a_model_with_arguments_beside_its_images_is_folded_and_trying_it_prints_nothing(capfd):

@@ -73,7 +73,7 @@ def perturbed_weights(f: nn.Module, radius: float) -> abc.Generator[None]:
 
     What BatchNorm remembers meanwhile is forgotten: it belongs to weights that f does not keep.
     """
-    originals = [(tensor, tensor.detach().clone()) for tensor in (*f.parameters(), *f.buffers())]
+    originals = [tensor.detach().clone() for tensor in (*f.parameters(), *f.buffers())]
     for parameter in f.parameters():
         if parameter.grad is not None and parameter.dim() > 1:
             length = radius * parameter.norm() / parameter.grad.norm().clamp_min(1e-12)
@@ -82,5 +82,6 @@ def perturbed_weights(f: nn.Module, radius: float) -> abc.Generator[None]:
         with torch.enable_grad():
             yield
     finally:
-        for tensor, original in originals:
+        # A forward pass may have put other buffers in the place of those that were there.
+        for tensor, original in zip((*f.parameters(), *f.buffers()), originals, strict=True):
             tensor.copy_(original)

@@ -10,6 +10,8 @@ from torch import Tensor, fx, nn
 from .layouts import PLAIN, Layout, lay_out
 from .rewriting import Alone, Merged, Whole, rewritten
 
+Place = tuple[nn.Module, str]
+"""a module and the name of a tensor in it: a forward pass may put another in the place of one"""
 AGREEMENT = 1e-4
 """by how much of its largest logit the copy may differ from the network, in float32"""
 
@@ -20,8 +22,8 @@ class Constant:
 
     module: nn.Module
     merged: tuple[Merged | Alone, ...]
-    others: tuple[tuple[list[Tensor], list[Tensor]], ...]
-    """tensors of the copy, and those of the network that they equal, as many together as one kernel can take over"""
+    others: tuple[tuple[list[Tensor], list[Place]], ...]
+    """tensors of the copy, and where the network keeps those that they equal, as many as one kernel can take over"""
 
     def refresh(self) -> None:
         """Take over the weights of the network as they are now."""
@@ -39,8 +41,8 @@ class Constant:
     def take_over(self) -> None:
         """Take over the others."""
         copy_all: Any = torch._foreach_copy_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
-        for mine, its in self.others:
-            copy_all(mine, its)
+        for mine, places in self.others:
+            copy_all(mine, [getattr(module, name) for module, name in places])
 
 
 def constant(
@@ -85,27 +87,37 @@ def linked(module: fx.GraphModule, merged: tuple[Merged | Alone, ...], f: nn.Mod
     """The copy with its tensors tied to those of f."""
     apart = {id(tensor) for pair in merged if isinstance(pair, Merged) for tensor in pair.copy.parameters()}
     apart |= {id(tensor) for norm in merged if isinstance(norm, Alone) for tensor in (norm.factor, norm.shift)}
+    whole = Whole(f)
     mine, its = (
         {**dict(part.named_parameters(remove_duplicate=False)), **dict(part.named_buffers(remove_duplicate=False))}
-        for part in (module, Whole(f))
+        for part in (module, whole)
     )
     fetched = {node.target for node in module.graph.nodes if node.op == "get_attr"}
     if not fetched <= mine.keys():
         raise ValueError("what f fetches and is no tensor, as the insides of TorchScript, cannot follow its weights")
-    pairs = [(tensor, its[name]) for name, tensor in mine.items() if id(tensor) not in apart]
+    pairs = [(tensor, its[name], place(whole, name)) for name, tensor in mine.items() if id(tensor) not in apart]
     for pair in merged:
         if isinstance(pair, Merged) and pair.equal:
-            pairs += zip(pair.copy.parameters(), pair.convolution.parameters(), strict=True)
+            for tensor, (name, weight) in zip(
+                pair.copy.parameters(), pair.convolution.named_parameters(), strict=True
+            ):
+                pairs.append((tensor, weight, (pair.convolution, name)))
     return Constant(module, merged, tuple(grouped(pairs)))
 
 
-def grouped(pairs: list[tuple[Tensor, Tensor]]) -> Iterable[tuple[list[Tensor], list[Tensor]]]:
+def place(whole: nn.Module, name: str) -> Place:
+    """Where a tensor of that name is kept."""
+    path, _, last = name.rpartition(".")
+    return whole.get_submodule(path), last
+
+
+def grouped(pairs: list[tuple[Tensor, Tensor, Place]]) -> Iterable[tuple[list[Tensor], list[Place]]]:
     """Those of the same types, and in memory alike: one kernel copies many of them."""
-    alike: dict[object, tuple[list[Tensor], list[Tensor]]] = {}
-    for mine, its in pairs:
+    alike: dict[object, tuple[list[Tensor], list[Place]]] = {}
+    for mine, its, where in pairs:
         together = alike.setdefault((mine.dtype, its.dtype, mine.stride() == its.stride()), ([], []))
         together[0].append(mine)
-        together[1].append(its.detach())
+        together[1].append(where)
     return alike.values()
 
 

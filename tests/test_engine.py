@@ -1648,6 +1648,23 @@ def test_several_passes_as_one_equal_one_after_the_other(architecture, compiled)
         assert [len(answer) for answer in passes(fast.eval(), *batches)] == [5, 7]
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiler_that_computes_again_on_the_way_back_leaves_the_gradients_of_several_passes(monkeypatch):
+    compiler = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function, **rest: compiler(function, backend="aot_eager", **rest))
+    f, twin = (shaken(network()).double().train() for _ in range(2))
+    x = images(12, dtype=torch.float64)
+    with torch._dynamo.config.patch(recompile_limit=8):
+        fast = Accelerated(f, Engine(compiled=True), x[:2], say=pytest.fail)
+    for each in (fast, twin):
+        one, other = passes(each, *x.split([5, 7]))
+        (one.square().sum() + other.square().sum()).backward()
+    for mine, its in zip((*f.parameters(), *f.buffers()), (*twin.parameters(), *twin.buffers()), strict=True):
+        torch.testing.assert_close(mine, its, rtol=1e-9, atol=1e-9)
+    for mine, its in zip(f.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, its.grad, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("affine", [True, False])
 @pytest.mark.parametrize("sizes", [(9,), (2, 7), (1, 3, 5)], ids=str)

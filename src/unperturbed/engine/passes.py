@@ -92,13 +92,14 @@ def normalized(
     """
     kind = torch.promote_types(x.dtype, torch.float32)
     images, shares = x.to(kind), shares.to(kind).unsqueeze(2)
-    # Squares are taken of differences from what the mean was lately, so that little is lost by subtracting its own.
-    lately = running_mean.to(kind, copy=True)
-    differences = images - lately.view(-1, 1, 1)
+    # Squares are taken of differences from the mean of an image, so that little is lost by subtracting that of all.
+    # The running mean would not do: a compiler subtracts again on the way back, when that has moved on.
+    near = images[0].detach().mean((1, 2))
+    differences = images - near.view(-1, 1, 1)
     first, second = differences.mean((2, 3)), differences.square().mean((2, 3))
     offset = (shares * first).sum(1)
     variance = ((shares * second).sum(1) - offset.square()).clamp_min(0)
-    mean, factor = lately + offset, (variance + eps).rsqrt()
+    mean, factor = near + offset, (variance + eps).rsqrt()
     factor = factor if weight is None else factor * weight
     shift = -mean * factor if bias is None else bias - mean * factor
     member = (shares > 0).to(kind)

@@ -1726,8 +1726,9 @@ class Neighborly(nn.Module):
         nn.BatchNorm2d(1, momentum=None),
         nn.BatchNorm2d(1, track_running_stats=False),
         nn.SyncBatchNorm(1),
+        nn.utils.spectral_norm(nn.Conv2d(1, 1, 1)),
     ],
-    ids=["of one's own", "mean of all steps", "no memory", "across processes"],
+    ids=["of one's own", "mean of all steps", "no memory", "across processes", "weights made for each pass"],
 )
 def test_passes_through_a_network_that_may_tell_them_apart_stay_apart(layer, compiled):
     f, seen = nn.Sequential(layer, nn.Flatten(), nn.Linear(64, 10)).train(), []

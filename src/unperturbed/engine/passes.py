@@ -18,12 +18,20 @@ BY_ITSELF = (
 
 
 def can_be_merged(f: nn.Module) -> bool:
-    """Whether all that f does to an image is its own affair, but for BatchNorm, whose memory decays step by step."""
-    return all(
+    """Whether all that f does to an image is its own affair, but for BatchNorm, whose memory decays step by step.
+
+    A hook that makes weights before each pass, as that of a spectral norm, may remember how many there were.
+    """
+    return not any(made_by_a_hook(module) for module in f.modules()) and all(
         type(module) in BY_ITSELF
         or (type(module) is nn.BatchNorm2d and module.track_running_stats and module.momentum is not None)
         for module in f.modules()
     )
+
+
+def made_by_a_hook(module: nn.Module) -> bool:
+    """Whether something happens before each pass through a module."""
+    return bool(module._forward_pre_hooks)  # pyright: ignore[reportPrivateUsage]
 
 
 def shares_of(sizes: tuple[int, ...], images: Tensor) -> Tensor:

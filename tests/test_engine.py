@@ -1270,6 +1270,23 @@ def test_a_run_resumed_behind_its_recording_goes_on_from_the_state_it_is_given(g
     assert_same_weights(replayed.f, eager.f, 1e-6)
 
 
+def test_momenta_from_elsewhere_lie_in_memory_as_the_weights_do():
+    x, y = images(20, (3, 16, 16)), torch.arange(20) % 10
+    only_labeled = Images(labeled=x, labels=y, unlabeled=x[:0], validation=x[:0], validation_labels=y[:0])
+
+    def run(engine: Engine) -> Trainer:
+        f = fresh(lambda: nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 10)))
+        return trainer(f=f, images=only_labeled, batch=10, engine=engine)
+
+    first, other = run(Engine()), run(Engine(folded=True))
+    first.advance()
+    other.resume(first.state())
+    weight, before = other.f[0].weight, first.outer.sgd.state[first.f[0].weight]["momentum_buffer"]
+    momentum = other.outer.sgd.state[weight]["momentum_buffer"]
+    assert torch.equal(momentum, before) and momentum.any()
+    assert momentum.stride() == weight.stride() != before.stride()
+
+
 def test_terms_that_were_returned_stay_as_they_are(gpu):
     run = trainer(engine=Engine(recorded=True), images=digits(unlabeled=0))
     terms = [run.advance() for _ in range(10)]

@@ -254,6 +254,8 @@ class Step:
         """Go on with the momenta of another process, also of one on another kind of device."""
         self.recorded.forget()
         self.sgd.load_state_dict(optimizer)
+        for weight, kept in self.sgd.state.items():  # Kernels of a GPU want momenta to lie in memory as weights do.
+            kept.update({name: torch.empty_like(weight).copy_(its) for name, its in kept.items() if its is not None})
         for group in self.sgd.param_groups:
             group["fused"] = self.device.type == "cuda"
             group["lr"] = self.rate if group["fused"] else float(group["lr"])

@@ -1219,11 +1219,37 @@ class Restless(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers, self.asked = network(), 0
+        self.layers, self.asked = network(), [0]
 
     def forward(self, x: Tensor) -> Tensor:
-        self.asked += 1
-        return (1 + self.asked % 7) * self.layers(x)
+        self.asked[0] += 1
+        return (1 + self.asked[0] % 7) * self.layers(x)
+
+
+class Annealed(nn.Module):
+    """A network with a temperature that falls a little with each pass of training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.temperature = network(), 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.temperature *= 0.99 if self.training else 1.0
+        return self.layers(x) / self.temperature
+
+
+class Centered(nn.Module):
+    """A network that subtracts a mean, which each pass of training replaces by another tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = network()
+        self.register_buffer("center", torch.zeros(1, 1, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.center = 0.9 * self.center + 0.1 * x.detach().mean().view(1, 1, 1, 1)
+        return self.layers(x - self.center)
 
 
 @pytest.mark.parametrize(
@@ -1320,6 +1346,35 @@ def test_a_network_with_a_memory_of_its_own_is_trained_step_by_step(gpu):
         run.advance()
     assert gpu.recordings == 1
     assert len(run.remarks) == 1 and "a replay ends elsewhere" in run.remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [(Annealed, "changes a number that a network keeps"), (Centered, "puts a tensor in the place of another")],
+)
+def test_a_network_whose_memory_no_replay_would_move_is_trained_step_by_step(make, reason, gpu):
+    """A little at a time, so that a replay ends near where the step itself ends."""
+    one, other = (
+        trainer(f=fresh(make), images=digits(unlabeled=0), engine=engine)
+        for engine in (Engine(recorded=True), Engine())
+    )
+    for _ in range(WARM_UP + 3):
+        assert_same_terms(one.advance(), other.advance(), 0.0)
+    assert gpu.recordings == 0
+    assert len(one.remarks) == 1 and reason in one.remarks[0]
+
+
+def test_a_copy_that_took_a_number_for_a_constant_is_given_up_once_that_changes(compiled):
+    f, x, said = fresh(Annealed), images(), []
+    fast = Accelerated(f, Engine(folded=True, compiled=True), x[:2], say=said.append)
+    loss = fusion_room.Against(cross_entropy, fast, torch.arange(4))
+    for _ in range(2):
+        with frozen(fast), torch.no_grad():
+            assert_near(fast(x), f(x), 1e-5)
+            assert_near(fast.judging(cross_entropy)(x, torch.arange(4)), loss(x), 1e-5)
+            assert bool(fast.copies) == (said == [])
+        fast.train()(x)
+    assert len(said) == 1 and "keeps a number which changes" in said[0]
 
 
 def test_an_objective_that_may_have_a_memory_is_not_recorded_and_that_is_said(gpu):

@@ -5,6 +5,7 @@ and an `Engine` says which of it a device gets.
 """
 
 from .arithmetic import Engine, Precision, engine_for
+from .constant import numbers_in
 from .fusion import fused
 from .layouts import layout_kept
 from .network import Accelerated, Hastener
@@ -19,5 +20,6 @@ __all__ = [
     "engine_for",
     "fused",
     "layout_kept",
+    "numbers_in",
     "stateless",
 ]

@@ -83,6 +83,16 @@ def hooked(f: nn.Module) -> bool:
     )
 
 
+def numbers_in(f: nn.Module) -> list[object]:
+    """What f keeps beside its tensors and modes, as a temperature that falls or a count of its passes."""
+    return [
+        value
+        for module in f.modules()
+        for name, value in vars(module).items()
+        if isinstance(value, int | float | str) and name != "training"
+    ]
+
+
 def linked(module: fx.GraphModule, merged: tuple[Merged | Alone, ...], f: nn.Module) -> Constant:
     """The copy with its tensors tied to those of f."""
     apart = {id(tensor) for pair in merged if isinstance(pair, Merged) for tensor in pair.copy.parameters()}

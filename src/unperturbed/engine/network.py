@@ -11,7 +11,7 @@ from ..attacks.rounds import Search, State, step_by_step
 from ..averaging import BATCHNORMS
 from ..losses import PerImageLoss
 from .arithmetic import Engine
-from .constant import Constant, constant, hooked
+from .constant import Constant, constant, hooked, numbers_in
 from .layouts import Layout, layout_for
 from .passes import SeparateNorms, can_be_merged, shares_of
 from .queries import Query
@@ -53,6 +53,7 @@ class Accelerated(nn.Module):
         copy = constant(f, images, kind, layout, launched=launched) if engine.folded else None
         # Hidden in a tuple, the copy is no module of this one: modes, gradients and weights are those of f alone.
         self.copies: tuple[Constant, ...] = () if copy is None else (copy,)
+        self.layout, self.numbers = layout, numbers_in(f)
         self.hasten = Hastener(engine, say=say)
         # Of many tensors that are only taken over, a compiler would make as many kernels.
         self.refreshing = tuple(part for each in self.copies for part in (self.hasten(each.fold), each.take_over))
@@ -79,6 +80,8 @@ class Accelerated(nn.Module):
     def train(self, mode: bool = True) -> "Accelerated":
         super().train(mode)
         if not mode:
+            if self.copies and numbers_in(self.f) != self.numbers:
+                self.give_up_copy()
             for refresh in self.refreshing:
                 refresh()
         return self
@@ -118,6 +121,14 @@ class Accelerated(nn.Module):
         """Ask every further question as it comes, and say so."""
         self.queries, self.recordings = {}, Recordings(())
         self.say(f"queries are not recorded and replayed, only asked, which is slower: {first_line(error)}")
+
+    def give_up_copy(self) -> None:
+        """Let f itself answer, and say so: the copy has taken its numbers for constants."""
+        self.copies = self.refreshing = ()
+        self.bare = through(self.f, self.layout)
+        self.still = self.engine.computing(self.bare)
+        self.judges, self.queries, self.recordings = {}, {}, Recordings(())
+        self.say("a network that keeps a number which changes is not folded, but asked as it is, which is slower")
 
     def in_several_passes(self, *batches: Tensor) -> tuple[Tensor, ...]:
         """F's answers to each batch; passes of training go through f as one where that changes nothing."""

@@ -23,8 +23,9 @@ CLOSE = 0.1
 class Recorded(Generic[Result]):
     """A step that takes all it needs from tensors that stay where they are, and leaves its work in such.
 
-    Steps of the same kind launch the same work. A step that waits for the device, or whose replay does not end where
-    the step itself ends, is never replayed: it is taken as it is, and that is said once.
+    Steps of the same kind launch the same work. A step that waits for the device, that changes numbers outside of
+    tensors, or whose replay does not end where the step itself ends, is never replayed: it is taken as it is, and
+    that is said once.
     """
 
     def __init__(
@@ -34,10 +35,12 @@ class Recorded(Generic[Result]):
         state: Callable[[], Sequence[Tensor]],
         random: RandomNumbers,
         say: Say,
+        numbers: Callable[[], Sequence[object]] = list,
         enabled: bool = True,
     ) -> None:
         self.step = step
         self.state = state
+        self.numbers = numbers
         self.random = random
         self.say = say
         self.enabled = enabled
@@ -62,7 +65,8 @@ class Recorded(Generic[Result]):
         return self.record(kind, seed)
 
     def watched(self) -> Result:
-        """Take the step and notice whether it waits for the device."""
+        """Take the step and notice whether it waits for the device, or does what no replay would do again."""
+        tensors, numbers = self.state(), self.numbers()
         mode = torch.cuda.get_sync_debug_mode()
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -78,6 +82,12 @@ class Recorded(Generic[Result]):
         if waits:
             place = f"{waits[0].filename}, line {waits[0].lineno}"
             self.refuse(f"a step waits for the device ({place}), as where its course depends on values of tensors")
+        elif self.numbers() != numbers:
+            self.refuse("a step changes a number that a network keeps, which a replay would not do")
+        elif any(new is not old for new, old in zip(self.state(), tensors, strict=True)):
+            self.refuse(
+                "a step puts a tensor in the place of another, as self.mean = ..., which a replay would not do"
+            )
         return result
 
     def record(self, kind: Hashable, seed: int) -> Result:

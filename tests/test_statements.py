@@ -134,6 +134,13 @@ def test_one_lead_is_wider_than_another():
     )
 
 
+def test_a_lead_that_is_none_is_not_wider_than_another():
+    claim, high = wider("w", [("a", "b")], "pgd", "fgsm"), evidence("b", fgsm=70, pgd=50)
+    assert verdict(claim, evidence("a", fgsm=50, pgd=40), high) == "fail", "10 points behind are no lead, if under 20"
+    assert verdict(claim, evidence("a", fgsm=50, pgd=50), high) == "undecided"
+    assert verdict(claim, evidence("a", fgsm=50, pgd=60), high) == "pass"
+
+
 def test_best_in_most_columns_lets_others_win_the_rest():
     statement = among_the_best("most", "a", ["b", "c"], ["fgsm", "pgd", "cw"], place=1, least=2)
     rivals = [evidence("b", fgsm=50, pgd=50, cw=50), evidence("c", fgsm=40, pgd=40, cw=40)]

@@ -19,6 +19,7 @@ SHORT_OF_PRINT = 1.0
 """points by which ours may be short of the paper's number"""
 NOT_MEASURED = "not yet measured"
 NOTHING_TO_COMPARE = "measured, but all accuracies have fallen too far to be compared"
+WORST_FIRST: tuple[Verdict, ...] = ("fail", "undecided", "pass")
 MOST_FIGURES = 4
 """comparisons that a sentence quotes"""
 
@@ -51,7 +52,7 @@ def mostly_above(words: str, comparisons: Sequence[Comparison], *, least: int | 
 
 
 def wider(words: str, pairs: Sequence[tuple[str, str]], strong: str, weak: str) -> Statement:
-    """That in each pair the first trial is above the second by more under the stronger of two attacks."""
+    """That in each pair the first trial is above the second under one attack, and by more than under another."""
 
     def check(found: Found) -> Finding:
         told: list[Told] = []
@@ -62,7 +63,8 @@ def wider(words: str, pairs: Sequence[tuple[str, str]], strong: str, weak: str) 
                 continue
             leads = f"{ATTACKS[strong]} {first.points:+.2f}, {ATTACKS[weak]} {second.points:+.2f}"
             figures = f"{higher} over {lower}: {leads}: {gain.points:+.2f} ± {gain.error:.2f}"
-            told.append((decided(gain, 0.0), gain.points, figures))
+            verdict = min(decided(gain, 0.0), decided(first, 0.0), key=WORST_FIRST.index)
+            told.append((verdict, min(gain.points, first.points), figures))
         return summed_up(told, len(pairs) - len(told), len(pairs))
 
     return Statement(words=words, check=check)
@@ -217,8 +219,7 @@ def summed_up(told: Sequence[Told], missing: int, claims: int, least: int | None
     verdicts, needed = [verdict for verdict, _, _ in told], claims if least is None else least
     lost = claims - verdicts.count("fail") < needed
     verdict: Verdict = "pass" if verdicts.count("pass") >= needed else "fail" if lost else "undecided"
-    order: dict[Verdict, int] = {"fail": 0, "undecided": 1, "pass": 2}
-    shown = sorted(told, key=lambda item: (order[item[0]], item[1]))[:MOST_FIGURES]
+    shown = sorted(told, key=lambda item: (WORST_FIRST.index(item[0]), item[1]))[:MOST_FIGURES]
     counts = f"{verdicts.count('pass')} of {claims} hold"
     for words, count in (
         ("fail", verdicts.count("fail")),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import hypot, sqrt
 
 import torch
 from torch import Tensor
@@ -39,7 +39,7 @@ class Measured:
         return Figure(mean, standard_error(means), len(means))
 
     def difference(self, cell: Cell, other: Cell, /) -> Difference | None:
-        """The difference on the same images, over the seeds that both have; the larger of its two errors."""
+        """The difference on the same images, over the seeds that both have; its error is of images and of seeds."""
         return self.contrast((cell,), (other,))
 
     def gain(self, higher: str, lower: str, strong: str, weak: str, /) -> Difference | None:
@@ -67,7 +67,7 @@ class Measured:
         over_images = by_image.std(correction=1).item() / sqrt(len(by_image)) if len(by_image) > 1 else 0.0
         means = [pair.mean().item() for pair in pairs]
         over_seeds = standard_error(means) or 0.0
-        return Difference(sum(means) / len(means), max(over_images, over_seeds), len(means))
+        return Difference(sum(means) / len(means), hypot(over_images, over_seeds), len(means))
 
     def minutes(self, trial: str, /) -> tuple[float, str] | None:
         """The mean over seeds, of runs that had a device for themselves, as their teachers had, and that device."""

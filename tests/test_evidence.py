@@ -183,6 +183,35 @@ def test_best_and_last_weights_both_have_a_row():
     assert "95.00" not in last
 
 
+def test_weights_that_were_not_kept_have_a_row_also_where_they_were_not_attacked():
+    table, name = experiments()["better"].tables[2], "mnist-pixel-srt-plusplus-selected"
+
+    def rows(step):
+        runs = [evidence(name, 99, pgd=95, steps=2930, selected={"step": step, "accuracy": 0.4})]
+        lines = table_text(table, editions_of(runs)[0]).splitlines()
+        return [
+            [cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| SRT++, last")
+        ]
+
+    assert rows(2920) == [["SRT++, last weights", "–", "–", "–", "–", "–"]]
+    assert rows(2930) == [], "the best ones are the last"
+
+
+def test_a_statement_on_runs_that_two_editions_share_is_told_once():
+    spatial = "cifar10-spatial-srt-plusplus-selected-two-passes"
+    larger = "cifar10-pixel-srt-plusplus-selected"
+    runs = [
+        evidence(spatial, 87, gridadv=58, scale="short", recipe=named("cifar10-spatial-srt")),
+        evidence(larger, 79, pgd=43, scale="short", network="resnet-18", recipe=named("cifar10-pixel-srt")),
+    ]
+    text = experiment_text(experiments()["better"], runs)
+    assert text.count("reaches 70 % under GridAdv on CIFAR-10 (the paper: 64.83 %) (") == 1
+    assert text.count("reaches 55 % under PGD-10") == 1
+    both = [*runs, replace(runs[0], scale="paper")]
+    text = experiment_text(experiments()["better"], both)
+    assert text.count("reaches 70 % under GridAdv on CIFAR-10 (the paper: 64.83 %) (") == 2, "of two schedules"
+
+
 def test_the_weights_that_a_run_which_its_guard_ended_did_not_keep_are_the_last():
     recipe, table = named("cifar10-pixel-srt-fast"), experiments()["table-9"].tables[0]
     assert recipe.validation.keep == "last"

@@ -285,7 +285,9 @@ def test_the_error_over_images_is_that_of_pairs():
 
 def test_the_error_is_that_of_images_and_of_seeds_together():
     runs = [evidence("a", share, seed=seed) for seed, share in enumerate((59, 61))]
-    difference = Measured([*runs, *(evidence("b", 50, seed=seed) for seed in (0, 1))]).difference(Cell("a"), Cell("b"))
+    difference = Measured([*runs, *(evidence("b", 50, seed=seed) for seed in (0, 1))]).difference(
+        Cell("a"), Cell("b")
+    )
     over_images = stdev([100.0] * 90 + [50.0] * 20 + [0.0] * 890) / 1000**0.5
     assert difference.error == pytest.approx((over_images**2 + 1.0) ** 0.5), "1 over seeds, which other images leave"
 

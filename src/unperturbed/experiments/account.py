@@ -67,7 +67,7 @@ def table_text(table: Table, edition: Edition | None) -> str:
     rows: list[list[str]] = []
     for trial in table.rows:
         rows.append([trial.called, *(cell_text(table, trial, column, found) for column in table.columns)])
-        if apart := [each for each in found.evidence if each.name == trial.name and each.other is not None]:
+        if apart := [each for each in found.evidence if each.name == trial.name and each.has_other]:
             cells = [cell_text(table, trial, column, other, ours_alone=True) for column in table.columns]
             rows.append([f"{trial.called}, {other_words(apart)} weights", *cells])
     return aligned(heading, rows)
@@ -186,12 +186,16 @@ def experiment_text(experiment: Experiment, evidence: Sequence[Evidence]) -> str
         without_runs = Edition("paper", "own", ())
         return "\n\n".join([*parts, experiment.counted(), "\n".join(statement_lines(experiment, without_runs))])
     told = [edition for edition in editions(evidence) if any(shown_in(table, edition) for table in experiment.tables)]
+    # Runs without WRN-34-10 belong to both editions of a scale: what rests on them alone is said once.
+    said: set[tuple[Scale, str]] = set()
     for edition in told:
         parts.append(f"### {edition.title[0].upper()}{edition.title[1:]}")
         own = [table for table in experiment.tables if shown_in(table, edition)]
         parts.extend(f"{table.title}:\n\n{table_text(table, edition)}" for table in own)
-        if lines := statement_lines(experiment, edition):
-            parts.append("\n".join(lines))
+        lines = [(edition.scale, line) for line in statement_lines(experiment, edition)]
+        if fresh := [line for scale, line in lines if (scale, line) not in said]:
+            parts.append("\n".join(fresh))
+        said.update(lines)
         parts.append(spent(experiment, edition))
     missing = [table for table in experiment.tables if not any(shown_in(table, edition) for edition in told)]
     waiting = open_statements(experiment, told)

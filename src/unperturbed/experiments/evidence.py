@@ -89,6 +89,12 @@ class Evidence:
         ended_early = bool(self.log) and self.log["step"][-1] < self.recipe.steps
         return "best" if ended_early or "fallen" in self.selected else self.recipe.validation.keep
 
+    @property
+    def has_other(self) -> bool:
+        """Whether it had other weights than those it kept, be they attacked or not."""
+        last = self.log["step"][-1] if self.log else self.recipe.steps
+        return self.other is not None or self.selected.get("step", last) != last
+
     def is_slow(self, attack: str) -> bool:
         """Whether that attack was made on fewer images than others."""
         few = () if self.slow is None else self.slow.attacks

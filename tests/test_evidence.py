@@ -28,7 +28,7 @@ from unperturbed.experiments.definition import Cell
 from unperturbed.experiments.measured import Measured
 from unperturbed.experiments.noting import note_circumstances
 from unperturbed.experiments.planning import planned
-from unperturbed.experiments.results import FOLDER, page, write_page
+from unperturbed.experiments.results import FOLDER, INTRODUCTION, page, write_page
 from unperturbed.models import ResNet18
 from unperturbed.recipe import of_teacher
 from unperturbed.recipes import named
@@ -42,6 +42,15 @@ def test_the_page_of_results_is_what_the_committed_evidence_says():
     assert page(files.read_all(ROOT / "results" / "reproduce")) == (ROOT / "docs" / "results.md").read_text(
         encoding="utf-8"
     ), "write it again: unperturbed reproduce --write docs/results.md"
+
+
+def test_the_page_says_in_which_precision_attacks_searched():
+    assert "in bfloat16, AutoAttack and those for the smallest change (DDN, JSMA,\nPointwise) in TF32" in INTRODUCTION
+    for each in files.read_all(ROOT / "results" / "reproduce"):
+        for made in attacks_made(each):
+            if made.precision != "float32":
+                finely = made.name in ("autoattack", "ddn", "jsma", "pointwise")
+                assert made.precision == ("tf32" if finely else "bfloat16"), (each.file_name, made.name)
 
 
 def test_committed_evidence_is_of_the_recipes_and_attacks_as_they_are():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from unperturbed.evaluation import settings_of
+from unperturbed.experiments.catalog import experiments
 from unperturbed.recipes import RECIPES, usual_budget
 from unperturbed.recipes.published import REPEATED, TABLES, printed, published
 
@@ -142,6 +143,24 @@ def test_every_cell_of_the_papers_tables_is_transcribed():
         assert printed(f"Table {table}", name).get(column) == number, (table, name, column)
     ours = {place: sum(len(t.rows) for t in (*TABLES, *REPEATED) if t.place == place) for place in PLACES}
     assert ours == {f"Table {n}": len({name for t, name, _, _ in cells if t == n}) for n in SCENARIOS}
+
+
+def test_where_two_tables_print_one_row_differently_a_remark_tells_both():
+    apart = 0
+    for table in REPEATED:
+        remarks = " ".join(experiments()[table.place.lower().replace(" ", "-")].remarks)
+        for row, numbers in table.rows.items():
+            first = next((printed(main.place, row) for main in TABLES if row in main.rows), {})
+            for column, number in zip(("clean", *table.attacks), numbers, strict=True):
+                if first.get(column, number) != number:
+                    apart += 1
+                    assert f"{number:.2f}" in remarks and f"{first[column]:.2f}" in remarks, (
+                        table.place,
+                        row,
+                        column,
+                    )
+    assert apart == 3
+    assert "10,94" in " ".join(experiments()["table-9"].remarks), "as the paper has it"
 
 
 def test_a_row_that_a_table_does_not_print_is_empty():

@@ -61,6 +61,10 @@ def experiments() -> Iterator[Experiment]:
                 over("cifar10-pixel-srt", "cifar10-pixel-srt-fast", WITHOUT_POINTWISE),
             ),
         ),
+        remarks=(
+            "the paper prints TRADES' minutes as 10,94, which is read as 1,094, and its clean accuracy as 76.72 here "
+            "and as 76.23 in Table 4, all else equal",
+        ),
     )
     yield Experiment(
         name="figure-fast",

@@ -28,6 +28,11 @@ MEANS = (
 )
 PASSES = "clean and perturbed images go through in one pass, as in the authors' code, but in two in the last two rows"
 
+STANDARD_TWICE = (
+    "the paper prints Standard under RandAdv and GridAdv as 71.00 and 40.49 here, and as 14.01 and 0.00 in Table 3, "
+    "at the same clean accuracy"
+)
+
 
 def experiments() -> Iterator[Experiment]:
     """The four tables."""
@@ -72,7 +77,7 @@ def spatial(name: str, place: str, title: str, data: str) -> Experiment:
             + (", which on MNIST mirrors digits; theirs has 40,000 unlabeled images" if on_mnist else ""),
             MEANS
             + (": at the rate of 0.1, on a network without BatchNorm, C(x) became constant" if on_mnist else ""),
-            *(() if on_mnist else (PASSES,)),
+            STANDARD_TWICE if on_mnist else PASSES,
         ),
     )
 

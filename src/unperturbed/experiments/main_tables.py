@@ -151,7 +151,7 @@ def pixel_statements(data: str) -> Iterator[Statement]:
         )
         yield nearer_to_print(
             "SRT on MNIST at the printed rate of 0.05, for 120 epochs, is nearer to the paper than at 0.01, for 100, "
-            "as the authors' script has it",
+            "as the authors' script has it, with its split",
             (f"{data}-pixel-srt", f"{data}-pixel-srt-authors"),
             f"{data}-pixel-srt",
             "Table 4",

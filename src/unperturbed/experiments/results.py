@@ -50,9 +50,10 @@ unlabeled (six times on MNIST): so does the paper's spatial schedule, but not it
 takes a quarter of the paper's steps, and RT and SRT have their whole lambda in the last fifth alone: a short row of
 SRT beside one of another defense than RT says less than at the paper's schedule.
 
-Everywhere: 10,000 labels, class-balanced and seeded, the rest unlabeled; PGD and C&W keep their best iterate, attacks
-search in bfloat16 on a GPU, and what they find is judged in float32. Where we differ from the paper and its authors'
-code stands in [fidelity.md](fidelity.md). The runs and their expected minutes: `unperturbed reproduce all --plan`.
+Unless a row or a remark says otherwise: 10,000 labels, class-balanced and seeded, the rest unlabeled. PGD and C&W
+keep their best iterate; on a GPU attacks search in bfloat16, AutoAttack and those for the smallest change (DDN, JSMA,
+Pointwise) in TF32, and what they find is judged in float32. Where we differ from the paper and its authors' code
+stands in [fidelity.md](fidelity.md). The runs and their expected minutes: `unperturbed reproduce all --plan`.
 """
 
 

@@ -187,7 +187,7 @@ def experiment_text(experiment: Experiment, evidence: Sequence[Evidence]) -> str
         return "\n\n".join([*parts, experiment.counted(), "\n".join(statement_lines(experiment, without_runs))])
     told = [edition for edition in editions(evidence) if any(shown_in(table, edition) for table in experiment.tables)]
     # Runs without WRN-34-10 belong to both editions of a scale: what rests on them alone is said once.
-    said: set[tuple[Scale, str]] = set()
+    said: set[tuple[str, str]] = set()
     for edition in told:
         parts.append(f"### {edition.title[0].upper()}{edition.title[1:]}")
         own = [table for table in experiment.tables if shown_in(table, edition)]

@@ -63,7 +63,7 @@ def wider(words: str, pairs: Sequence[tuple[str, str]], strong: str, weak: str) 
                 continue
             leads = f"{ATTACKS[strong]} {first.points:+.2f}, {ATTACKS[weak]} {second.points:+.2f}"
             figures = f"{higher} over {lower}: {leads}: {gain.points:+.2f} ± {gain.error:.2f}"
-            verdict = min(decided(gain, 0.0), decided(first, 0.0), key=WORST_FIRST.index)
+            verdict: Verdict = min((decided(gain, 0.0), decided(first, 0.0)), key=WORST_FIRST.index)
             told.append((verdict, min(gain.points, first.points), figures))
         return summed_up(told, len(pairs) - len(told), len(pairs))
 

@@ -373,6 +373,19 @@ def test_what_evaluate_found_by_other_settings_or_on_other_images_is_no_evidence
     assert not results.exists()
 
 
+def test_damaged_notes_of_a_run_are_no_notes_that_it_had_its_device_alone(tmp_path, capsys):
+    words = ("table-6", *SMOKE, "--only", "*-srt-lambda-0.2-*", "--out", tmp_path / "runs")
+    reproduce(*words, "--beside", "3")
+    notes = tmp_path / "runs" / "mnist-pixel-srt-lambda-0.2-seed-0" / files.NOTES
+    assert json.loads(notes.read_text())["together"] == 4
+    for damaged in (notes.read_bytes()[:-5], b"[]", b"\xff\xfe"):
+        notes.write_bytes(damaged)
+        for more in ((), ("--collect", tmp_path / "results")):
+            sentence = refused(*words, *more, capsys=capsys)
+            assert f"{files.NOTES} is damaged: restore it, or delete" in sentence
+    assert not (tmp_path / "results").exists()
+
+
 def test_what_a_curve_found_by_other_settings_is_no_evidence(tmp_path):
     words = ("figure-compound", *SMOKE, "--only", "mnist-compound-at-seed-0", "--out", tmp_path / "runs")
     reproduce(*words)

@@ -257,11 +257,16 @@ def seconds_of(run: RunDirectory) -> float:
 
 def read_notes(directory: Path) -> dict[str, Any]:
     """What a reproduction noted of a run."""
-    try:
-        tree = json.loads((directory / NOTES).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    file = directory / NOTES
+    if not file.is_file():
         return {}
-    return cast(dict[str, Any], tree) if isinstance(tree, dict) else {}
+    try:
+        tree = json.loads(file.read_bytes())
+    except ValueError:
+        tree = None
+    if not isinstance(tree, dict):  # Without it a run that shared its device would count as one that had it alone.
+        raise ValueError(f"{printable(file)} is damaged: restore it, or delete {printable(directory)} to start anew")
+    return cast(dict[str, Any], tree)
 
 
 def note(directory: Path, **changes: object) -> None:

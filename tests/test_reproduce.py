@@ -373,6 +373,22 @@ def test_what_evaluate_found_by_other_settings_or_on_other_images_is_no_evidence
     assert not results.exists()
 
 
+def test_evidence_that_holds_more_of_a_run_is_not_replaced(tmp_path, capsys):
+    words = ("table-6", *SMOKE, "--only", "*-srt-lambda-0.2-*", "--out")
+    reproduce(*words, tmp_path / "whole")
+    reproduce(*words, tmp_path / "part", "--without", "pgd")
+    results = tmp_path / "results"
+    for place in ("part", "whole", "whole"):
+        assert "1 of 1 run begun" in reproduce(*words, tmp_path / place, "--collect", results, capsys=capsys)
+    (file,) = results.glob("*/*.json")
+    before = file.read_bytes()
+    sentence = refused(*words, tmp_path / "part", "--collect", results, capsys=capsys)
+    assert "seed-0.json holds more of that run (pgd): make the same here first" in sentence
+    assert file.read_bytes() == before
+    file.write_bytes(before[:99])
+    assert "1 of 1 run begun" in reproduce(*words, tmp_path / "part", "--collect", results, capsys=capsys)
+
+
 def test_damaged_notes_of_a_run_are_no_notes_that_it_had_its_device_alone(tmp_path, capsys):
     words = ("table-6", *SMOKE, "--only", "*-srt-lambda-0.2-*", "--out", tmp_path / "runs")
     reproduce(*words, "--beside", "3")

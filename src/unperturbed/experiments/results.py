@@ -14,7 +14,7 @@ from .account import experiment_text, headline
 from .asked import as_asked
 from .catalog import experiments
 from .definition import Experiment
-from .evidence import Evidence, of_run, read_all, write
+from .evidence import Evidence, loads, of_run, read_all, write
 from .planning import PlannedRun, matches, planned
 from .scales import NETWORKS, Scale
 
@@ -152,13 +152,49 @@ def present(chosen: Sequence[Experiment], scale: Scale, out: Path, only: str = "
 
 
 def collect(runs: Sequence[PlannedRun], out: Path, folder: Path) -> tuple[list[Path], list[str]]:
-    """Write the evidence of finished runs to a folder: the paths, and the runs of which some attacks do not count."""
-    written: list[Path] = []
-    otherwise: list[str] = []
-    for run, evidence in lying_in(runs, out):
-        asked = as_asked(evidence, run.trial)
+    """Write the evidence of finished runs to a folder: the paths, and the runs of which some attacks do not count.
+
+    Evidence there that holds more of a run is not replaced: that is refused before anything is written.
+    """
+    made = [(run, evidence, as_asked(evidence, run.trial)) for run, evidence in lying_in(runs, out)]
+    written = [asked for _, _, asked in made if asked is not None]
+    for run, _, asked in made:
         if asked is not None:
-            written.append(write(asked, folder))
-        if asked is None or asked.dumps() != evidence.dumps():
-            otherwise.append(run.name)
-    return written, otherwise
+            require_no_loss(run, asked, folder)
+    otherwise = [run.name for run, found, asked in made if asked is None or asked.dumps() != found.dumps()]
+    return [write(asked, folder) for asked in written], otherwise
+
+
+def require_no_loss(run: PlannedRun, fresh: Evidence, folder: Path) -> None:
+    """Refuse to replace evidence by the same recipe that holds attacks, or images, which the new one has not."""
+    file = folder / fresh.scale / fresh.file_name
+    try:
+        there = loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # None, or one that cannot be read, which is to be collected again.
+        return
+    before = as_asked(there, run.trial)
+    if there.recipe != run.recipe or before is None:
+        return
+    now = held(fresh)
+    lost = sorted(
+        {name for (weights, name, part), count in held(before).items() if now.get((weights, name, part), 0) < count}
+    )
+    if lost:
+        raise ValueError(
+            f"{printable(file)} holds more of that run ({', '.join(lost)}): make the same here first, move it "
+            "elsewhere, or leave the run out by --only"
+        )
+
+
+def held(evidence: Evidence) -> dict[tuple[str, str, float], int]:
+    """What evidence holds, on which weights and at which fraction, and of how many images."""
+    swept = {} if evidence.sweep is None else evidence.sweep.reports
+    places = [("kept", 1.0, evidence.slow), ("kept", 1.0, evidence.report), ("other", 1.0, evidence.other)]
+    places += [("kept", fraction, report) for fraction, report in swept.items() if fraction != 1]
+    attacks = {
+        (weights, result.name, fraction): len(report.labels)
+        for weights, fraction, report in places
+        if report is not None
+        for result in report.attacks
+    }
+    return attacks | {("kept", name, 1.0): len(values) for name, values in evidence.surfaces.items()}

@@ -54,6 +54,11 @@ Unless a row or a remark says otherwise: 10,000 labels, class-balanced and seede
 keep their best iterate; on a GPU attacks search in bfloat16, AutoAttack and those for the smallest change (DDN, JSMA,
 Pointwise) in TF32, and what they find is judged in float32. Where we differ from the paper and its authors' code
 stands in [fidelity.md](fidelity.md). The runs and their expected minutes: `unperturbed reproduce all --plan`.
+
+All runs so far of networks with BatchNorm, which are all on CIFAR-10, were trained before a fault was mended: in
+steps compiled for a GPU gradients behind a BatchNorm were off, the more its running mean still moved. Accuracies of
+such runs beside those of a plain loop showed no difference ([performance.md](performance.md), what speed costs in
+accuracy); whether two forward passes do worse than one for another reason has to be measured again.
 """
 
 

@@ -55,10 +55,10 @@ keep their best iterate; on a GPU attacks search in bfloat16, AutoAttack and tho
 Pointwise) in TF32, and what they find is judged in float32. Where we differ from the paper and its authors' code
 stands in [fidelity.md](fidelity.md). The runs and their expected minutes: `unperturbed reproduce all --plan`.
 
-All runs so far of networks with BatchNorm, which are all on CIFAR-10, were trained before a fault was mended: in
-steps compiled for a GPU gradients behind a BatchNorm were off, the more its running mean still moved. Accuracies of
-such runs beside those of a plain loop showed no difference ([performance.md](performance.md), what speed costs in
-accuracy); whether two forward passes do worse than one for another reason has to be measured again.
+All runs so far of networks with BatchNorm, which are all on CIFAR-10, were trained before a fault of compiled steps
+was mended, seen on a CPU and not yet on a GPU: gradients behind a BatchNorm are off, the more its running mean still
+moves. Accuracies of such runs beside those of a plain loop showed no difference ([performance.md](performance.md),
+what speed costs in accuracy); whether two forward passes are worse than one for other reasons is to be measured.
 """
 
 

@@ -31,6 +31,7 @@ from unperturbed.experiments.account import experiment_text
 from unperturbed.experiments.catalog import chosen, experiments
 from unperturbed.experiments.definition import Trial
 from unperturbed.experiments.genuine import SHA256
+from unperturbed.experiments.lambda_tables import by_the_authors
 from unperturbed.experiments.measured import Measured
 from unperturbed.experiments.planning import attacked_at_once, groups, planned
 from unperturbed.experiments.reproduction import Reproduction, Stopping
@@ -986,3 +987,10 @@ def test_surfaces_tell_where_answers_stay_right_and_how_high_the_loss_rises():
         assert right[f"surface.{scenario}"] == [100.0, 100.0]
         assert wrong[f"surface.{scenario}"] == [0.0, 0.0]
         assert max(right[f"peak.{scenario}"]) < 0.1 < 5 < min(wrong[f"peak.{scenario}"])
+
+
+def test_rows_of_the_authors_code_differ_from_ours_in_split_and_augmentation_alone():
+    for trial in by_the_authors("cifar10"):
+        ours = named(trial.recipe.name)
+        assert trial.recipe == replace(ours, data=replace(ours.data, split="first", crop=0, flip=True))
+        assert trial.recipe.data.unlabeled == 0

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-BATCHNORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class AveragedModel:
         for weight in self.module.parameters():
             weight.requires_grad_(False)
         self.decay = decay
-        norms = [module for module in self.module.modules() if isinstance(module, BATCHNORMS) and own_statistics]
+        norms = norms_in(self.module) if own_statistics else []
         self.gathered = {id(buffer) for norm in norms for buffer in norm.buffers()}
         """statistics that it gathers itself; other buffers, as those of InstanceNorm, are the model's"""
 
@@ -59,12 +59,17 @@ class AveragedModel:
                 mine.copy_(its)
 
 
+def norms_in(f: nn.Module) -> list[BatchNorm]:
+    """The BatchNorms of f."""
+    return [module for module in f.modules() if isinstance(module, BatchNorm)]
+
+
 def gathering(f: nn.Module) -> nn.Module:
     """F in evaluation mode but for its BatchNorms, which normalize by the images they see and remember them."""
-    if not any(isinstance(module, BATCHNORMS) for module in f.modules()):
+    if not norms_in(f):
         return f.eval()  # One on an engine takes its weights over by that; with BatchNorms it answers by f's own.
     for module in f.modules():
-        module.training = isinstance(module, BATCHNORMS)
+        module.training = isinstance(module, BatchNorm)
     return f
 
 
@@ -82,7 +87,7 @@ def require_average(averaging: Average, *, labels: bool, of: str = "") -> None:
 @torch.no_grad()
 def estimate_batchnorm(f: nn.Module, batches: list[Tensor]) -> None:
     """Replace the running statistics of every BatchNorm by their mean over these batches, f in evaluation mode."""
-    norms = [module for module in gathering(f).modules() if isinstance(module, BATCHNORMS)]
+    norms = norms_in(gathering(f))
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.reset_running_stats()

@@ -6,7 +6,7 @@ from typing import cast
 
 from torch import nn
 
-from .averaging import BATCHNORMS, Average
+from .averaging import Average, norms_in
 from .objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Objective, Standard, require_objective
 from .printing import quoted
 from .progress import Record
@@ -113,8 +113,7 @@ def asks_labeler(objective: Objective, unlabeled: int) -> bool:
 
 def normalizes_apart(f: nn.Module, objective: Objective) -> bool:
     """Whether clean and perturbed images go through BatchNorms in passes of their own."""
-    apart = isinstance(objective, SRT) and objective.forward == "separate"
-    return apart and any(isinstance(module, BATCHNORMS) for module in f.modules())
+    return isinstance(objective, SRT) and objective.forward == "separate" and bool(norms_in(f))
 
 
 def has_robust_term(objective: Objective) -> bool:

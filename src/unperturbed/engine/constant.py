@@ -12,6 +12,7 @@ from .rewriting import Alone, Merged, Whole, rewritten
 
 Place = tuple[nn.Module, str]
 """a module and the name of a tensor in it: a forward pass may put another in the place of one"""
+NUMBERS = (int, float, str)
 AGREEMENT = 1e-4
 """by how much of its largest logit the copy may differ from the network, in float32"""
 
@@ -89,7 +90,7 @@ def numbers_in(f: nn.Module) -> list[object]:
         value
         for module in f.modules()
         for name, value in vars(module).items()
-        if isinstance(value, int | float | str) and name != "training"
+        if isinstance(value, NUMBERS) and name != "training"
     ]
 
 

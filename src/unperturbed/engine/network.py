@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from ..attacks.rounds import Search, State, step_by_step
-from ..averaging import BATCHNORMS
+from ..averaging import norms_in
 from ..losses import PerImageLoss
 from .arithmetic import Engine
 from .constant import Constant, constant, hooked, numbers_in
@@ -64,7 +64,7 @@ class Accelerated(nn.Module):
         self.merged = engine.compiled and not hooked(f) and can_be_merged(f)
         # Tuples of modules and weights are none of the modules and weights of this one, and quicker to go through.
         self.weights = tuple(f.parameters())
-        self.norms = tuple(module for module in f.modules() if isinstance(module, BATCHNORMS))
+        self.norms = tuple(norms_in(f))
         self.judges: dict[PerImageLoss, Callable[[Tensor, Tensor], Tensor]] = {}
         # A copy is made of a graph, so no answer can have effects beside itself that a recording would miss.
         recorded = engine.recorded and copy is not None and answers_each_image_by_itself(f)
@@ -160,7 +160,7 @@ class Accelerated(nn.Module):
 
 def answers_each_image_by_itself(f: nn.Module) -> bool:
     """Whether f in evaluation mode treats images apart: a BatchNorm without running statistics does not."""
-    return all(module.running_mean is not None for module in f.modules() if isinstance(module, BATCHNORMS))
+    return all(norm.running_mean is not None for norm in norms_in(f))
 
 
 def through(network: nn.Module, layout: Layout, *, trained: bool = False) -> Callable[..., Tensor]:

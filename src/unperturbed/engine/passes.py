@@ -22,16 +22,14 @@ def can_be_merged(f: nn.Module) -> bool:
 
     A hook that makes weights before each pass, as that of a spectral norm, may remember how many there were.
     """
-    return not any(made_by_a_hook(module) for module in f.modules()) and all(
-        type(module) in BY_ITSELF
-        or (type(module) is nn.BatchNorm2d and module.track_running_stats and module.momentum is not None)
+    return all(
+        (
+            type(module) in BY_ITSELF
+            or (type(module) is nn.BatchNorm2d and module.track_running_stats and module.momentum is not None)
+        )
+        and not module._forward_pre_hooks  # pyright: ignore[reportPrivateUsage]
         for module in f.modules()
     )
-
-
-def made_by_a_hook(module: nn.Module) -> bool:
-    """Whether something happens before each pass through a module."""
-    return bool(module._forward_pre_hooks)  # pyright: ignore[reportPrivateUsage]
 
 
 def shares_of(sizes: tuple[int, ...], images: Tensor) -> Tensor:

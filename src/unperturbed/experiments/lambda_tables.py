@@ -100,7 +100,7 @@ def spatial_statements(place: str, title: str, data: str) -> Iterator[Statement]
         )
         yield above(
             f"under GridAdv SRT is at least {SPATIAL_GAP:g} points above RT where both are as the authors' code has "
-            "them, without the crops that teach RT of shifts",
+            "them, without crops",
             over(f"{data}-spatial-srt-authors", by_the_authors(data)[1].name, ("gridadv",), SPATIAL_GAP),
         )
     yield above(

@@ -33,7 +33,7 @@ from unperturbed.evaluation import evaluate
 from unperturbed.images import Images, parts
 from unperturbed.models import DigitsCNN, ResNet, ResNet18, WideResNet
 from unperturbed.neighborhoods import L2, Linf, Spatial
-from unperturbed.objectives import SRT, TRADES, frozen
+from unperturbed.objectives import SRT, TRADES, frozen, passes
 from unperturbed.recipe import SGD
 from unperturbed.recipes import usual_budget
 from unperturbed.reservoir import Reservoir, image_files
@@ -185,6 +185,21 @@ def test_a_compiled_run_is_replayed_to_the_last_bit_and_stays_near_a_plain_one()
     weights = len(list(network().parameters()))
     for mine, its in zip(full[:weights], plain[:weights], strict=True):
         torch.testing.assert_close(mine, its, atol=1e-3, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("architecture", [DigitsCNN(), ResNet(units=1), ResNet18()], ids=repr)
+def test_compiled_passes_have_the_gradient_of_plain_ones(architecture):
+    # In float32 a ReLU or two switch by rounding, which moves the gradient of a deep network by a thousandth.
+    f = architecture((3, 32, 32), 10).to(GPU, torch.float64).train()
+    twin, x, engine = deepcopy(f), torch.rand(48, 3, 32, 32, device=GPU, dtype=torch.float64), Engine(compiled=True)
+    fast = Accelerated(f, engine, x[:2], say=pytest.fail)
+    for each in (fast, twin):
+        with engine.arithmetic():
+            one, other = passes(each, *x.split([16, 32]))
+            (one.square().sum() + other.square().sum()).backward()
+    mine, its = (torch.cat([weight.grad.flatten() for weight in each.parameters()]) for each in (f, twin))
+    assert float((mine - its).norm() / its.norm()) < 1e-9
 
 
 class Hesitant(nn.Module):

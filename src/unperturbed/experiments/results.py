@@ -55,10 +55,11 @@ keep their best iterate; on a GPU attacks search in bfloat16, AutoAttack and tho
 Pointwise) in TF32, and what they find is judged in float32. Where we differ from the paper and its authors' code
 stands in [fidelity.md](fidelity.md). The runs and their expected minutes: `unperturbed reproduce all --plan`.
 
-All runs so far of networks with BatchNorm, which are all on CIFAR-10, were trained before a fault of compiled steps
-was mended, seen on a CPU and not yet on a GPU: gradients behind a BatchNorm are off, the more its running mean still
-moves. Accuracies of such runs beside those of a plain loop showed no difference ([performance.md](performance.md),
-what speed costs in accuracy); whether two forward passes are worse than one for other reasons is to be measured.
+A fault of compiled steps is mended by which gradients behind a BatchNorm were off, the more its running mean still
+moved. Trained before were, on CIFAR-10, all short runs and, at the paper's schedule, Standard, Worst-of-k, KLR, RT
+and SRT at lambda 0.2, and SRT by the authors' code; RT at 0.3 and SRT++ were but for their last steps. Accuracies of
+such runs beside those of a plain loop showed no difference ([performance.md](performance.md), what speed costs in
+accuracy).
 """
 
 

@@ -1791,6 +1791,13 @@ class Neighborly(nn.Module):
         return x - x.mean(0, keepdim=True)
 
 
+def in_disguise() -> nn.Module:
+    """The same, put into a layer that is known."""
+    layer = nn.ReLU()
+    layer.forward = Neighborly().forward
+    return layer
+
+
 @pytest.mark.parametrize(
     "layer",
     [
@@ -1799,8 +1806,13 @@ class Neighborly(nn.Module):
         nn.BatchNorm2d(1, track_running_stats=False),
         nn.SyncBatchNorm(1),
         nn.utils.spectral_norm(nn.Conv2d(1, 1, 1)),
+        in_disguise(),
+        nn.Sequential(*[nn.BatchNorm2d(1)] * 2),
     ],
-    ids=["of one's own", "mean of all steps", "no memory", "across processes", "weights made for each pass"],
+    ids=[
+        *("of one's own", "mean of all steps", "no memory", "across processes", "weights made for each pass"),
+        *("in disguise", "in two places"),
+    ],
 )
 def test_passes_through_a_network_that_may_tell_them_apart_stay_apart(layer, compiled):
     f, seen = nn.Sequential(layer, nn.Flatten(), nn.Linear(64, 10)).train(), []

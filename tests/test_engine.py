@@ -979,6 +979,7 @@ class Device:
     recordings: int = 0
     replays: int = 0
     pools: list[object] = field(default_factory=list)
+    streams: list[object] = field(default_factory=list)
     registered: list[object] = field(default_factory=list)
     mode: str | int = 0
     """what is done about operations that wait for the device"""
@@ -987,6 +988,9 @@ class Device:
 @pytest.fixture
 def gpu(monkeypatch):
     device = Device()
+
+    class Stream:
+        def wait_stream(self, stream: object) -> None: ...
 
     class Graph:
         launches = ()
@@ -1004,9 +1008,10 @@ def gpu(monkeypatch):
                         old.copy_(new)
 
     @contextmanager
-    def recording(graph: Graph, *, pool: object, capture_error_mode: str) -> Iterator[None]:
+    def recording(graph: Graph, *, pool: object, stream: object, capture_error_mode: str) -> Iterator[None]:
         device.recordings += 1
         device.pools.append(pool)
+        device.streams.append(stream)
         tape = Tape()
         try:
             with tape:
@@ -1015,6 +1020,9 @@ def gpu(monkeypatch):
             tape.undo()
         graph.launches = tape.launches
 
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", recording)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
@@ -1033,13 +1041,7 @@ SEARCHES = (
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=str)
-def test_recorded_steps_of_a_search_end_where_plain_ones_do(search, gpu, on_paper, monkeypatch):
-    class Stream:
-        def wait_stream(self, stream: object) -> None: ...
-
-    monkeypatch.setattr(torch.cuda, "Stream", Stream)
-    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
-    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+def test_recorded_steps_of_a_search_end_where_plain_ones_do(search, gpu, on_paper):
     f, x = shaken(network()), images(8)
     engine = Engine(folded=True, recorded=True)
     fast, plain = (Accelerated(f, engine, images(2), say=pytest.fail, filled_up_to=sizes) for sizes in ((4, 8), ()))
@@ -1139,7 +1141,18 @@ def test_steps_of_two_kinds_are_recorded_apart(gpu):
     walk = Walk()
     assert walked(walk, walk.recorded(), kinds) == pytest.approx(walked_as_it_is(kinds), rel=1e-6)
     assert (walk.taken, gpu.recordings, gpu.replays) == (2 * (WARM_UP + 2), 2, len(kinds) - 2 * WARM_UP)
-    assert len(set(gpu.pools)) == 1
+    assert len(set(gpu.pools)) == len(set(gpu.streams)) == 1
+
+
+def test_recordings_of_two_runs_share_neither_memory_nor_a_stream_nor_do_those_after_all_were_dropped(gpu):
+    walks = [Walk(), Walk()]
+    runs = [walk.recorded() for walk in walks]
+    for walk, recorded in zip(walks, runs, strict=True):
+        walked(walk, recorded, ["forth"] * (WARM_UP + 1))
+    runs[0].forget()
+    walked(walks[0], runs[0], ["forth"] * (WARM_UP + 1))
+    assert gpu.recordings == len(set(gpu.pools)) == len(set(gpu.streams)) == 3
+    assert None not in gpu.streams
 
 
 def test_a_step_that_is_not_to_be_recorded_never_is(gpu):

@@ -46,7 +46,8 @@ class Recorded(Generic[Result]):
         self.enabled = enabled
         self.taken: Counter[Hashable] = Counter()
         self.graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, Result]] = {}
-        self.pool: Any = None
+        self.place: tuple[Any, ...] = ()
+        """memory and stream of all recordings: runs side by side have nothing in common"""
 
     def __call__(self, kind: Hashable, seed: int) -> Result:
         """Take a step of that kind with random numbers of that seed."""
@@ -96,9 +97,9 @@ class Recorded(Generic[Result]):
         graph = torch.cuda.CUDAGraph()
         for source in {self.random.own, self.random.common}:
             graph.register_generator_state(source)
-        self.pool = self.pool or torch.cuda.graph_pool_handle()
+        self.place = self.place or (torch.cuda.graph_pool_handle(), torch.cuda.Stream())
         try:
-            with captured(graph, self.pool):
+            with captured(graph, *self.place):
                 result = self.step()
         except RuntimeError as error:
             self.refuse(first_line(error))
@@ -123,6 +124,7 @@ class Recorded(Generic[Result]):
         """Drop all recordings: tensors they refer to are about to be exchanged, or memory is needed."""
         self.graphs.clear()
         self.taken.clear()
+        self.place = ()  # Memory that no recording is left in takes up no other.
 
     def refuse(self, reason: str) -> None:
         """Take every further step as it is."""

@@ -1031,6 +1031,18 @@ def gpu(monkeypatch):
     return device
 
 
+@pytest.mark.parametrize("sloped", [False, True])
+def test_a_question_is_asked_again_whatever_was_asked_before_its_slopes_are_told(sloped, gpu):
+    f = shaken(fresh(lambda: ResNet(units=1)((1, 8, 8), 10)))  # The slopes of its first layer take the images.
+    fast = Accelerated(f, Engine(folded=True, recorded=True), images(2), say=pytest.fail, filled_up_to=(8,))
+    with frozen(fast):
+        point = images(8).requires_grad_()
+        answer, meant = fast(point), torch.autograd.grad(f(point).square().sum(), point)[0]
+        fast((1 - images(8)).requires_grad_(sloped))
+        assert_near(torch.autograd.grad(answer.square().sum(), point)[0], meant, 1e-4)
+    assert gpu.recordings == 3 - sloped
+
+
 SEARCHES = (
     APGD(around=Linf(eps=0.1), steps=12),
     APGD(around=L2(eps=0.5), steps=12, loss="targeted dlr"),

@@ -1188,6 +1188,19 @@ def test_a_step_with_a_memory_of_its_own_is_not_replayed(gpu):
     assert "not recorded and replayed" in said[0] and "a replay ends elsewhere" in said[0]
 
 
+def test_a_number_that_is_changed_between_steps_ends_the_replays_that_took_it_for_a_constant(gpu):
+    ends = []
+    for enabled in (True, False):
+        numbers = [1.0]
+        walk = Walk(extra=lambda walk, numbers=numbers: numbers[0])
+        recorded = walk.recorded(enabled=enabled, numbers=numbers.copy)
+        ends.append(walked(walk, recorded, ["forth"] * (WARM_UP + 3)))
+        numbers[0] = 0.5
+        ends[-1] += walked(walk, recorded, ["forth"] * (WARM_UP + 3))
+    assert ends[0] == pytest.approx(ends[1], rel=1e-6)
+    assert (gpu.recordings, gpu.replays) == (2, 6)
+
+
 def test_a_kind_that_is_refused_ends_the_replays_of_all(gpu):
     said: list[str] = []
     walk = Walk(extra=lambda walk: (-1.0) ** walk.taken if walk.kind == "back" else None)

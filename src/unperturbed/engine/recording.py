@@ -45,7 +45,8 @@ class Recorded(Generic[Result]):
         self.say = say
         self.enabled = enabled
         self.taken: Counter[Hashable] = Counter()
-        self.graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, Result]] = {}
+        self.graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, Result, Sequence[object]]] = {}
+        """each with its result, and with the numbers that it takes for constants"""
         self.place: tuple[Any, ...] = ()
         """memory and stream of all recordings: runs side by side have nothing in common"""
 
@@ -53,9 +54,11 @@ class Recorded(Generic[Result]):
         """Take a step of that kind with random numbers of that seed."""
         self.random.seed(seed)
         if kind in self.graphs:
-            graph, result = self.graphs[kind]
-            graph.replay()
-            return result
+            graph, result, numbers = self.graphs[kind]
+            if self.numbers() == numbers:
+                graph.replay()
+                return result
+            self.forget()
         if not self.enabled:
             return self.step()
         self.taken[kind] += 1
@@ -117,7 +120,7 @@ class Recorded(Generic[Result]):
         if not apart(before, replayed, self.state()) <= CLOSE:
             self.refuse("a replay ends elsewhere, as where a network or an objective has a memory of its own")
             return truth
-        self.graphs[kind] = (graph, result)
+        self.graphs[kind] = (graph, result, self.numbers())
         return truth
 
     def forget(self) -> None:

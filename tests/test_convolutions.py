@@ -8,6 +8,7 @@ from collections import Counter
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -46,6 +47,25 @@ def test_one_operation_has_the_values_and_the_slopes_of_its_parts(shape, stride,
     slopes = drawn(*parts.shape, seed=4)
     mine, its = (torch.autograd.grad(y, given, slopes) for y in (whole, parts))
     torch.testing.assert_close(mine, its)
+
+
+@pytest.mark.parametrize("layout", [torch.channels_last, torch.contiguous_format], ids=str)
+def test_kernels_of_our_own_get_weights_as_they_read_them(layout, monkeypatch):
+    def as_it_lies(weight: Tensor) -> Tensor:
+        _, channels, height, width = weight.shape
+        return weight.as_strided(weight.shape, (channels * height * width, 1, channels * width, channels))
+
+    kernels = SimpleNamespace(
+        convolved=lambda x, weight, *rest: F.conv2d(x, as_it_lies(weight), padding=1),
+        slopes_of_images=lambda slopes, weight, *rest: F.conv_transpose2d(slopes, as_it_lies(weight), padding=1),
+    )
+    monkeypatch.setattr("unperturbed.engine.kernels", kernels, raising=False)
+    monkeypatch.setattr("unperturbed.engine.convolutions.ours", lambda *_: True)
+    x, weight = drawn(5, 3, 4, 4).requires_grad_(), drawn(7, 3, 3, 3, seed=1).contiguous(memory_format=layout)
+    whole, plain = CONVOLUTION(x, weight, None, None, 1.0, 1, 1, torch.float64), F.conv2d(x, weight, padding=1)
+    torch.testing.assert_close(whole, plain)
+    slopes = drawn(*plain.shape, seed=4)
+    torch.testing.assert_close(*(torch.autograd.grad(y, x, slopes) for y in (whole, plain)))
 
 
 def check_for_compilers(operation, *arguments):

@@ -405,6 +405,7 @@ def test_kernels_of_our_own_have_the_values_and_the_slopes_of_the_convolution(ch
     y = CONVOLUTION(*given, 0.1, stride, 1, torch.bfloat16)
     truth = F.leaky_relu(F.conv2d(*meant[:3], stride, 1) + meant[3], 0.1)
     assert y.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(CONVOLUTION(given[0], given[1].contiguous(), *given[2:], 0.1, stride, 1, torch.bfloat16), y)
     found = (y, *torch.autograd.grad(y, given, slopes))
     wanted = (truth, *torch.autograd.grad(truth, meant, slopes.double()))
     still = [images.clone().requires_grad_(), weight, bias, None]

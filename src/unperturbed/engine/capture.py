@@ -9,15 +9,17 @@ import torch
 
 
 @contextmanager
-def captured(graph: torch.cuda.CUDAGraph, memory: Any = None) -> Generator[None]:
+def captured(graph: torch.cuda.CUDAGraph, memory: Any = None, stream: Any = None) -> Generator[None]:
     """Record what is launched inside, in memory of its own or in one that several recordings share.
 
-    A recording that is thrown away meanwhile would spoil this one, so Python collects no garbage.
+    Matrix products of all that is recorded on one stream share their scratch memory: what may be replayed while
+    another recording is, or outlive it, needs a stream of its own. A recording that is thrown away meanwhile would
+    spoil this one, so Python collects no garbage.
     """
     collects = gc.isenabled()
     gc.disable()
     try:
-        with torch.cuda.graph(graph, pool=memory, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool=memory, stream=stream, capture_error_mode="thread_local"):
             yield
     finally:
         if collects:

@@ -57,7 +57,7 @@ def convolution(
     if ours(x, weight, dtype, stride):
         from . import kernels
 
-        return kernels.convolved(x, weight, bias, added, leak, stride, padding, dtype)
+        return kernels.convolved(x, channels_last(weight), bias, added, leak, stride, padding, dtype)
     alike = all(part is None or part.dtype == dtype for part in (x, weight, bias, added))
     if x.is_cuda and leak == 0 and bias is not None and alike:
         with suppress(RuntimeError):  # Not every card has such a kernel for every type.
@@ -65,6 +65,11 @@ def convolution(
     z = F.conv2d(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype), stride, padding)
     z = z if added is None else z + added.to(dtype)
     return (z if leak == 1 else F.leaky_relu(z, leak)).contiguous(memory_format=torch.channels_last)
+
+
+def channels_last(weight: Tensor) -> Tensor:
+    """Weights as kernels of our own read them; those of a network that flattens by `view` lie otherwise."""
+    return weight.contiguous(memory_format=torch.channels_last)
 
 
 def by_cudnn(x: Tensor, weight: Tensor, bias: Tensor, added: Tensor | None, stride: int, padding: int) -> Tensor:
@@ -102,7 +107,7 @@ def slopes_of_images(slopes: Tensor, weight: Tensor, x: Tensor, stride: int, pad
     if ours(x, weight, slopes.dtype, stride) and stride == 1:
         from . import kernels
 
-        return kernels.slopes_of_images(slopes, weight, x, padding)
+        return kernels.slopes_of_images(slopes, channels_last(weight), x, padding)
     return library_slopes(slopes, weight, x, stride, padding, of_images=True)
 
 

@@ -20,13 +20,16 @@ BY_ITSELF = (
 def can_be_merged(f: nn.Module) -> bool:
     """Whether all that f does to an image is its own affair, but for BatchNorm, whose memory decays step by step.
 
-    A hook that makes weights before each pass, as that of a spectral norm, may remember how many there were.
+    A hook that makes weights before each pass, as that of a spectral norm, may remember how many there were, and a
+    BatchNorm in two places remembers the passes in another order.
     """
-    return all(
+    norms = [norm for _, norm in f.named_modules(remove_duplicate=False) if type(norm) is nn.BatchNorm2d]
+    return len(norms) == len(set(norms)) and all(
         (
             type(module) in BY_ITSELF
             or (type(module) is nn.BatchNorm2d and module.track_running_stats and module.momentum is not None)
         )
+        and "forward" not in vars(module)
         and not module._forward_pre_hooks  # pyright: ignore[reportPrivateUsage]
         for module in f.modules()
     )

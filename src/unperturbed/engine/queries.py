@@ -27,6 +27,8 @@ class Query:
         self.record = record or recorded_on_a_gpu
         self.asked = 0
         """questions so far whose slopes may be asked for: each leaves its intermediate results where the last did"""
+        self.in_place = 0
+        """the number of the one whose images and results are there; 0: none is, another question is"""
 
     @cached_property
     def images(self) -> Tensor:
@@ -65,6 +67,7 @@ class Query:
     @torch.no_grad()
     def filled(self, x: Tensor, replay: Callable[[], None], logits: Tensor) -> Tensor:
         """The answers to x; other images in their company change nothing for a network that treats each by itself."""
+        self.in_place = 0
         self.images[: len(x)].copy_(x)
         replay()
         return logits[: len(x)].clone()
@@ -72,13 +75,14 @@ class Query:
     def ask(self, x: Tensor) -> tuple[Tensor, int]:
         """The answers to x, and the number of the question."""
         forward, logits, *_ = self.sloped
-        self.asked += 1
-        return self.filled(x, forward, logits), self.asked
+        answer = self.filled(x, forward, logits)
+        self.asked = self.in_place = self.asked + 1
+        return answer, self.asked
 
     @torch.no_grad()
     def slopes(self, x: Tensor, number: int, incoming: Tensor) -> Tensor:
         """The slopes of x for those of its answers; a question that others have followed is asked again."""
-        if number != self.asked:
+        if number != self.in_place:
             self.ask(x)
         _, _, slopes, backward, of_images = self.sloped
         slopes.zero_()

@@ -45,16 +45,20 @@ class Recorded(Generic[Result]):
         self.say = say
         self.enabled = enabled
         self.taken: Counter[Hashable] = Counter()
-        self.graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, Result]] = {}
-        self.pool: Any = None
+        self.graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, Result, Sequence[object]]] = {}
+        """each with its result, and with the numbers that it takes for constants"""
+        self.place: tuple[Any, ...] = ()
+        """memory and stream of all recordings: runs side by side have nothing in common"""
 
     def __call__(self, kind: Hashable, seed: int) -> Result:
         """Take a step of that kind with random numbers of that seed."""
         self.random.seed(seed)
         if kind in self.graphs:
-            graph, result = self.graphs[kind]
-            graph.replay()
-            return result
+            graph, result, numbers = self.graphs[kind]
+            if self.numbers() == numbers:
+                graph.replay()
+                return result
+            self.forget()
         if not self.enabled:
             return self.step()
         self.taken[kind] += 1
@@ -96,9 +100,9 @@ class Recorded(Generic[Result]):
         graph = torch.cuda.CUDAGraph()
         for source in {self.random.own, self.random.common}:
             graph.register_generator_state(source)
-        self.pool = self.pool or torch.cuda.graph_pool_handle()
+        self.place = self.place or (torch.cuda.graph_pool_handle(), torch.cuda.Stream())
         try:
-            with captured(graph, self.pool):
+            with captured(graph, *self.place):
                 result = self.step()
         except RuntimeError as error:
             self.refuse(first_line(error))
@@ -116,13 +120,14 @@ class Recorded(Generic[Result]):
         if not apart(before, replayed, self.state()) <= CLOSE:
             self.refuse("a replay ends elsewhere, as where a network or an objective has a memory of its own")
             return truth
-        self.graphs[kind] = (graph, result)
+        self.graphs[kind] = (graph, result, self.numbers())
         return truth
 
     def forget(self) -> None:
         """Drop all recordings: tensors they refer to are about to be exchanged, or memory is needed."""
         self.graphs.clear()
         self.taken.clear()
+        self.place = ()  # Memory that no recording is left in takes up no other.
 
     def refuse(self, reason: str) -> None:
         """Take every further step as it is."""

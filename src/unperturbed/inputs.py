@@ -68,11 +68,6 @@ def check_labels(labels: Tensor, count: int, classes: int, what: str = "labels")
 def output_classes(f: Callable[[Tensor], object], x: Tensor) -> int:
     """The number of classes f tells apart; refuses an f that does not answer a few images with logits."""
     modes = [(module, module.training) for module in f.modules()] if isinstance(f, nn.Module) else []
-    weights = next(f.parameters(), None) if isinstance(f, nn.Module) else None
-    if weights is not None and weights.is_floating_point() and weights.dtype != x.dtype:
-        raise ValueError(
-            f"images are {x.dtype} and the model's weights {weights.dtype}: convert the images, or the model"
-        )
     try:
         if isinstance(f, nn.Module):
             f.eval()
@@ -80,6 +75,11 @@ def output_classes(f: Callable[[Tensor], object], x: Tensor) -> int:
         with torch.no_grad():
             logits = f(given)
     except RuntimeError as error:
+        weights = next(f.parameters(), None) if isinstance(f, nn.Module) else None
+        if weights is not None and weights.is_floating_point() and weights.dtype != x.dtype:
+            raise ValueError(
+                f"images are {x.dtype} and the model's weights {weights.dtype}: let the model convert what it gets"
+            ) from error
         if x.shape[-1] not in (1, 3) or x.shape[1] in (1, 3):
             raise
         raise ValueError(

@@ -356,6 +356,20 @@ def test_a_confident_model_of_16_bits_falls_as_the_same_of_32_does():
         up.evaluate(Halved(converts=False), x, y, attacks)
 
 
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch warns of itself
+def test_a_model_that_was_exported_is_taken_unflattened_and_else_refused_in_a_sentence():
+    f, x, y = Halved(converts=True).float().eval(), pictures(side=8), labels()
+    f.converts = False
+    program = torch.export.export(f, (x,), dynamic_shapes=({0: torch.export.Dim("images")},))
+    for made in (program, program.module()):
+        with pytest.raises(ValueError, match=r"torch\.export\.unflatten"):
+            up.evaluate(made, x, y, ATTACKS)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match=r"got a OrderedDict: where it holds weights, .* load_state_dict"):
+        up.evaluate(f.state_dict(), x, y, ATTACKS)  # pyright: ignore[reportArgumentType]
+    found, expected = (up.evaluate(model, x, y, ATTACKS) for model in (torch.export.unflatten(program), f))
+    assert found.accuracy("pgd") == expected.accuracy("pgd")
+
+
 def test_a_model_that_changes_its_images_is_refused_before_it_does_harm():
     x, y = pictures(), labels()
     for use in (lambda f: up.fit(f, labeled=(x, y), steps=1), lambda f: up.evaluate(f, x, y, ATTACKS)):

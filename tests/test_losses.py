@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from reference import solvers as slow
-from unperturbed.losses import Against, ahead_of, cross_entropy, margin, slope_of
+from unperturbed.losses import Against, ahead_of, answer_of, cross_entropy, margin, slope_of
 
 
 @pytest.fixture
@@ -61,6 +61,15 @@ def test_against_asks_for_the_target_of_the_image_that_was_perturbed(logits, tar
     against = Against(cross_entropy, lambda x: 2 * x, target)
     torch.testing.assert_close(against(images, rows), cross_entropy(2 * images, target[rows]))
     torch.testing.assert_close(against(logits), cross_entropy(2 * logits, target))
+
+
+def test_slopes_of_confident_answers_come_through_float16():
+    x, target = torch.tensor([[8.0, 0.0, 0.5], [0.5, 0.0, 1.0]], requires_grad=True), torch.tensor([0, 2])
+    narrow, exact = (
+        slope_of(cross_entropy(answer_of(f, x), target), x) for f in (lambda x: 2 * x.half(), lambda x: 2 * x)
+    )
+    assert (exact != 0).all()
+    torch.testing.assert_close(narrow, exact, rtol=1e-2, atol=0)
 
 
 def test_slopes_that_are_no_numbers_stay_with_their_pixels():

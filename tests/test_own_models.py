@@ -329,6 +329,47 @@ class Changing(nn.Module):
         return self.rest(x)
 
 
+class Halved(nn.Module):
+    """It computes with 16 bits, and brings images to them itself where it is asked to."""
+
+    def __init__(self, *, converts: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.dense, self.converts = nn.Linear(3 * 8 * 8, 4).half(), converts
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 60 * self.dense((x.half() if self.converts else x).flatten(1))
+
+
+def test_a_confident_model_of_16_bits_falls_as_the_same_of_32_does():
+    half, x = Halved(converts=True), pictures(side=8)
+    whole, y = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 4)), half(x).argmax(1)
+    whole[1].load_state_dict({name: 60 * weight.float() for name, weight in half.dense.state_dict().items()})
+    ball, rng = up.Linf(eps=16 / 255), torch.Generator()
+    attacks = {"pgd": up.attacks.pgd(eps=ball.eps), "apgd": up.attacks.AutoAttack(eps=ball.eps, parts=("apgd-ce",))}
+    found, expected = (up.evaluate(f, x, y, attacks) for f in (half, whole))
+    for name, attack in attacks.items():
+        assert found.accuracy(name) == expected.accuracy(name) < 0.5
+        moved = attack(half, x, y, rng.manual_seed(0))
+        assert (half(moved).argmax(1) == y).float().mean() == expected.accuracy(name)
+    with pytest.raises(ValueError, match=r"weights torch\.float16: let the model convert"):
+        up.evaluate(Halved(converts=False), x, y, attacks)
+
+
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch warns of itself
+def test_a_model_that_was_exported_is_taken_unflattened_and_else_refused_in_a_sentence():
+    f, x, y = Halved(converts=True).float().eval(), pictures(side=8), labels()
+    f.converts = False
+    program = torch.export.export(f, (x,), dynamic_shapes=({0: torch.export.Dim("images")},))
+    for made in (program, program.module()):
+        with pytest.raises(ValueError, match=r"torch\.export\.unflatten"):
+            up.evaluate(made, x, y, ATTACKS)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match=r"got a OrderedDict: where it holds weights, .* load_state_dict"):
+        up.evaluate(f.state_dict(), x, y, ATTACKS)  # pyright: ignore[reportArgumentType]
+    found, expected = (up.evaluate(model, x, y, ATTACKS) for model in (torch.export.unflatten(program), f))
+    assert found.accuracy("pgd") == expected.accuracy("pgd")
+
+
 def test_a_model_that_changes_its_images_is_refused_before_it_does_harm():
     x, y = pictures(), labels()
     for use in (lambda f: up.fit(f, labeled=(x, y), steps=1), lambda f: up.evaluate(f, x, y, ATTACKS)):

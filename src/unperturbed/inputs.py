@@ -1,10 +1,13 @@
 """What comes in from outside, images, labels and models: made ready, or refused in one sentence."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.export import ExportedProgram
+
+UNFLATTEN = "make a module of the program by torch.export.unflatten"
 
 
 def as_float(images: Tensor) -> Tensor:
@@ -68,11 +71,6 @@ def check_labels(labels: Tensor, count: int, classes: int, what: str = "labels")
 def output_classes(f: Callable[[Tensor], object], x: Tensor) -> int:
     """The number of classes f tells apart; refuses an f that does not answer a few images with logits."""
     modes = [(module, module.training) for module in f.modules()] if isinstance(f, nn.Module) else []
-    weights = next(f.parameters(), None) if isinstance(f, nn.Module) else None
-    if weights is not None and weights.is_floating_point() and weights.dtype != x.dtype:
-        raise ValueError(
-            f"images are {x.dtype} and the model's weights {weights.dtype}: convert the images, or the model"
-        )
     try:
         if isinstance(f, nn.Module):
             f.eval()
@@ -80,6 +78,13 @@ def output_classes(f: Callable[[Tensor], object], x: Tensor) -> int:
         with torch.no_grad():
             logits = f(given)
     except RuntimeError as error:
+        if "eval()" in str(error):
+            raise ValueError(f"the model refuses evaluation mode, as exported ones do: {UNFLATTEN}") from error
+        weights = next(f.parameters(), None) if isinstance(f, nn.Module) else None
+        if weights is not None and weights.is_floating_point() and weights.dtype != x.dtype:
+            raise ValueError(
+                f"images are {x.dtype} and the model's weights {weights.dtype}: let the model convert what it gets"
+            ) from error
         if x.shape[-1] not in (1, 3) or x.shape[1] in (1, 3):
             raise
         raise ValueError(
@@ -111,10 +116,12 @@ def output_classes(f: Callable[[Tensor], object], x: Tensor) -> int:
 
 def check_model(f: object) -> None:
     """Refuse anything but a module, which has modes and weights that can be frozen."""
-    kind = type(f).__name__
-    require(
-        isinstance(f, nn.Module), f"a model must be a torch.nn.Module, got a {kind}: call it in a module's forward"
-    )
+    advice = "call it in a module's forward"
+    if isinstance(f, Mapping):
+        advice = "where it holds weights, make the network and give it them by load_state_dict"
+    if isinstance(f, ExportedProgram):
+        advice = UNFLATTEN
+    require(isinstance(f, nn.Module), f"a model must be a torch.nn.Module, got a {type(f).__name__}: {advice}")
 
 
 def require_tensor(values: object, what: str) -> None:

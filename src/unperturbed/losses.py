@@ -29,7 +29,34 @@ class Against:
     target: Tensor
 
     def __call__(self, images: Tensor, rows: Tensor | None = None, /) -> Tensor:
-        return of_each(self.loss(self.f(images), self.target if rows is None else self.target[rows]), images)
+        logits = answer_of(self.f, images)
+        return of_each(self.loss(logits, self.target if rows is None else self.target[rows]), images)
+
+
+def answer_of(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """f(x); one of float16 as float32, and what leads from it back to x scaled, image by image, to pass float16.
+
+    Of a confident answer the slope is less than float16 can hold: it would come to 0, and a search stand still.
+    """
+    x = x.view_as(x)  # Only what comes back through f is to be scaled.
+    logits = f(x)
+    if logits.dtype != torch.float16:
+        return logits
+    logits = logits.float()
+    if logits.requires_grad and x.requires_grad:
+        scales: list[Tensor] = []
+
+        def enlarged(slopes: Tensor) -> Tensor:
+            largest = slopes.abs().amax(1)
+            scales[:] = [torch.where(largest > 0, largest, 1)]
+            return slopes / scales[0].unsqueeze(1)
+
+        def restored(slopes: Tensor) -> Tensor:
+            return slopes * scales[0].to(slopes.dtype).view(-1, *[1] * (slopes.dim() - 1))
+
+        logits.register_hook(enlarged)
+        x.register_hook(restored)
+    return logits
 
 
 def of_each(values: Tensor, images: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Generator, Tensor, nn
 
+from ..losses import answer_of
 from ..risks import decided
 
 State = tuple[Tensor, ...]
@@ -83,7 +84,7 @@ def standing(f: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 def followed(f: nn.Module, point: Tensor) -> tuple[Tensor, Tensor]:
     """The point, to which gradients lead back, and what f says of a copy of it, on which f may work in place."""
     point = point.detach().requires_grad_()
-    return point, f(point.clone())
+    return point, answer_of(f, point.clone())
 
 
 def chosen(rows: Tensor, one: Tensor, other: Tensor) -> Tensor:

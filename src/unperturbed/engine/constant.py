@@ -53,8 +53,8 @@ def constant(
 
     Where each operation is launched by itself, as on a GPU without a compiler, there are fewer.
     """
-    if hooked(f):
-        return None
+    if hooked(f) or any(weight.is_floating_point() and weight.dtype != images.dtype for weight in f.parameters()):
+        return None  # One that converts images to the type of its weights would convert them to one the copy has not.
     modes = [(module, module.training) for module in f.modules()]
     try:
         f.eval()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Generator, Tensor, nn
 
 from ..attacks.rounds import Search, State, step_by_step
 from ..averaging import norms_in
-from ..losses import PerImageLoss
+from ..losses import PerImageLoss, answer_of
 from .arithmetic import Engine
 from .constant import Constant, constant, hooked, numbers_in
 from .layouts import Layout, layout_for
@@ -168,7 +169,9 @@ def through(network: nn.Module, layout: Layout, *, trained: bool = False) -> Cal
 
     def answer(x: Tensor, shares: Tensor | None = None) -> Tensor:
         with nullcontext() if shares is None else SeparateNorms(shares):
-            return layout(network, x, trained=trained).to(x.dtype)
+            if trained:
+                return layout(network, x, trained=True).to(x.dtype)
+            return answer_of(partial(layout, network, trained=False), x).to(x.dtype)
 
     return answer
 

@@ -23,7 +23,7 @@ from unperturbed.attacks import (
     random,
 )
 from unperturbed.losses import cross_entropy, margin
-from unperturbed.neighborhoods import L2, Linf, Spatial
+from unperturbed.neighborhoods import L2, Blur, Color, Linf, Spatial
 from unperturbed.recipes.budgets import Budget
 from unperturbed.solvers import PGD, Strongest
 
@@ -455,6 +455,34 @@ def test_a_fraction_of_a_budget_scales_every_radius(fraction):
     assert attacks["pgd"].solver.step_size == pytest.approx(0.1 * fraction, abs=1e-8)
     assert attacks["ddn"].within.eps == pytest.approx(1.0 * fraction, abs=1e-8)
     assert attacks["gridadv"].within == Spatial(rotation=20.0 * fraction, translation=2.0 * fraction)
+    assert attacks["blur"].within == Blur(sigma=fraction)
+    assert attacks["color"].within == Color().scaled(fraction)
+
+
+class Judge(nn.Module):
+    """Says 1 of images that have more of something than they may."""
+
+    def __init__(self, amount, most):
+        super().__init__()
+        self.amount, self.most = amount, most
+
+    def forward(self, x):
+        amount = self.amount(x)
+        return torch.stack([torch.full_like(amount, self.most), amount], 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "amount", "most"),
+    [
+        ("blur", lambda x: -(x - x.roll(1, 3)).square().mean((1, 2, 3)), -0.01),
+        ("color", lambda x: x.mean((1, 2, 3)), 0.56),
+    ],
+)
+def test_images_are_blurred_and_lit_as_far_as_a_budget_says(name, amount, most, rng):
+    x, y, f = 0.3 + 0.4 * torch.rand(20, 3, 8, 8, generator=rng), torch.zeros(20).long(), Judge(amount, most)
+    assert bool((predicted(f, x) == 0).all())
+    assert bool((predicted(f, Budget().attacks()[name](f, x, y, rng)) == 1).all())
+    assert torch.equal(Budget(blur=0.0, color=0.0).attacks()[name](f, x, y, rng), x)
 
 
 @pytest.mark.parametrize("eps", [0.02, 0.05, 0.1])

@@ -18,12 +18,13 @@ from evaluated_runs import write_card
 from unperturbed import recipe as recipe_files
 from unperturbed.cli import COMMANDS, main
 from unperturbed.models import DigitsCNN
-from unperturbed.neighborhoods import Linf
+from unperturbed.neighborhoods import Affine, Blur, Composed, Linf, Spatial
+from unperturbed.objectives import SRT
 from unperturbed.recipes import RECIPES, named
 from unperturbed.recipes.budgets import SETS, Budget
 from unperturbed.recipes.methods import DEFENSES
 from unperturbed.report import read
-from unperturbed.solvers import Grid
+from unperturbed.solvers import Grid, Strongest, WorstOfK
 from unperturbed.trainer import Trainer
 
 RECIPE = "digits-pixel-srt"
@@ -474,6 +475,19 @@ def test_evaluation_prints_a_table_and_writes_a_report(finished, capsys):
 def test_evaluation_runs_the_quick_attacks_unless_others_are_named(finished):
     main(["evaluate", str(finished), "--images", "4", "--device", "cpu"])
     assert [result.name for result in read(finished / "report.json").attacks] == list(SETS["quick"])
+
+
+def test_what_a_run_was_trained_against_is_tried_too_or_said_not_to_be(finished, capsys):
+    kinds = (Linf(eps=0.1), Composed(parts=(Blur(), Spatial())), Affine())
+    objective = SRT(solver=Strongest(solvers=tuple(WorstOfK(around=around) for around in kinds)))
+    recipe = replace(recipe_files.read(finished / "recipe.json"), objective=objective)
+    (finished / "recipe.json").write_text(recipe_files.dumps(recipe))
+    main(["evaluate", str(finished), "--images", "4", "--device", "cpu"])
+    assert [result.name for result in read(finished / "report.json").attacks] == [*SETS["quick"], "blur"]
+    sentence = (
+        f"this run was trained against {Affine()}, which none of these attacks tries: up.attacks.random(Affine("
+    )
+    assert sentence in capsys.readouterr().err
 
 
 def test_a_whole_table_of_the_paper_is_named_by_one_word(finished):

@@ -197,7 +197,11 @@ def test_the_diagonal_of_the_confusions_counts_what_the_accuracies_count(group):
 
 def test_attacks_are_made_again_from_their_settings():
     for data in ("digits", "mnist", "cifar10"):
-        for budget in (usual_budget(data), replace(usual_budget(data), fraction=0.5, steps=7, pixels=3)):
+        for budget in (
+            usual_budget(data),
+            replace(usual_budget(data), fraction=0.5, steps=7, pixels=3),
+            replace(usual_budget(data), blur=2.5, color=0.3),
+        ):
             for name, attack in budget.attacks().items():
                 result = AttackResult(
                     name=name,

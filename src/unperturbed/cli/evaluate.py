@@ -20,7 +20,8 @@ from ..printing import printable
 from ..processes import joined
 from ..progress import Bars, Lines, watching
 from ..recipes import RECIPES, usual_budget
-from ..recipes.budgets import Budget, chosen
+from ..recipes.budgets import Budget, chosen, expanded
+from ..recipes.trained_for import attacks_for, without_attack
 from ..report import Report
 from ..runs import RunDirectory
 from ..solvers import require_count, require_positive
@@ -40,7 +41,8 @@ class Evaluate:
     """
 
     attacks: str = "quick"
-    """names separated by commas, or of sets: quick, paper, pixel, spatial, compound, trust, all"""
+    """names separated by commas, or of sets: quick, paper, pixel, spatial, compound, appearance, trust, all; if not
+    given, quick and one for each kind of perturbation that DIR was trained against"""
     trust: bool = False
     """look for reasons not to believe the result, print the card and write DIR/trust.json"""
     trust_seconds: float = 600.0
@@ -71,7 +73,8 @@ def evaluate(arguments: list[str]) -> None:
             f"evaluate attacks one run at a time, got {len(words)} directories: call it for each of them"
         )
     recipe = RunDirectory(Path(words[0])).read_recipe() if words else RECIPES[EXAMPLE]
-    default = Evaluate(budget=usual_budget(recipe.data.name))
+    further = [name for name in attacks_for(recipe.objective) if name not in expanded(Evaluate.attacks)]
+    default = Evaluate(budget=usual_budget(recipe.data.name), attacks=",".join([Evaluate.attacks, *further]))
     command = parse(Evaluate, rest, default=default, usage="evaluate DIR")
     attacks = chosen(command.budget.attacks(), command.attacks)
     if command.images is not None:
@@ -82,6 +85,9 @@ def evaluate(arguments: list[str]) -> None:
             raise ValueError("--trust looks around each image, and with eps or fraction 0 nothing is there: omit one")
     else:
         refuse_options(rest, "no trust card was asked for: add --trust", "--trust-seconds")
+    for around in without_attack(recipe.objective):
+        never = f"unperturbed: this run was trained against {around}, which none of these attacks tries"
+        print(f"{never}: up.attacks.random({around!r}) does", file=sys.stderr)
     run = RunDirectory(Path(words[0]))
     dataset = load(recipe.data.name, command.data)
     model = fresh_model(recipe, dataset)

@@ -18,7 +18,7 @@ from ..attacks import (
     pgd,
     random,
 )
-from ..neighborhoods import Linf, Spatial, require_radius
+from ..neighborhoods import Blur, Color, Linf, Spatial, require_radius
 from ..printing import nearest
 from ..solvers import PGD, Grid, require_count, require_positive
 from ..surfaces import Scenario
@@ -28,11 +28,13 @@ Stated = Searched | DDN | JSMA | CarliniWagnerL2 | Pointwise | AutoAttack
 PIXEL_ROWS = ("fgsm", "pgd", "mi-fgsm", "jsma", "cw", "pointwise", "ddn")
 SPATIAL_ROWS = ("randadv", "gridadv", "randadv.t", "gridadv.t", "randadv.r", "gridadv.r")
 COMPOUND_ROWS = ("pgd+", "gridadv+")
+APPEARANCE = ("blur", "color")
 SETS: Mapping[str, tuple[str, ...]] = {
     "paper": PIXEL_ROWS + SPATIAL_ROWS + COMPOUND_ROWS,
     "pixel": PIXEL_ROWS,
     "spatial": SPATIAL_ROWS,
     "compound": ("pgd", "gridadv", *COMPOUND_ROWS),
+    "appearance": APPEARANCE,
     "quick": ("fgsm", "pgd", "randadv", "gridadv"),
     "trust": ("pgd-restarts", "cw", "autoattack", "gridadv"),
 }
@@ -57,6 +59,8 @@ REASONS: Mapping[str, str] = {
     "gridadv.r": "rotations alone",
     "pgd+": "the paper's compound attack: GridAdv on top of PGD",
     "gridadv+": "the paper's compound attack: PGD on top of GridAdv",
+    "blur": "21 standard deviations up to the largest; the paper leaves blurring to future work",
+    "color": "5 values of each parameter of `Color`; the paper leaves color shifting to future work",
 }
 """why each attack goes as far as it goes"""
 NOTHING = 1e-9
@@ -81,11 +85,15 @@ class Budget:
     """L2 cap of minimum-norm attacks (DDN, C&W-L2); the paper states none"""
     pixels: int = 12
     """cap on changed pixels (JSMA, Pointwise); the paper states none"""
+    blur: float = 1.0
+    """largest standard deviation of a blur in pixels"""
+    color: float = 1.0
+    """largest change of colors: 1 is brightness 0.1, contrast and saturation 0.2, hue 15 degrees, 0.5 half of each"""
     fraction: float = 1.0
-    """the paper's perturbation fraction: eps, step, rotation, translation and L2 cap are multiplied by it"""
+    """the paper's perturbation fraction: all of these but numbers of steps and pixels are multiplied by it"""
 
     def __post_init__(self) -> None:
-        for name in ("rotation", "translation", "l2", "fraction"):
+        for name in ("rotation", "translation", "l2", "blur", "color", "fraction"):
             require_radius(f"--budget.{name}", getattr(self, name))
         if not 0 <= self.eps <= 1:
             raise ValueError(
@@ -126,6 +134,8 @@ class Budget:
             "gridadv.r": grid(turns, points=(31, 1, 1)),
             "pgd+": compound(ascent, search),
             "gridadv+": compound(search, ascent),
+            "blur": grid(Blur(sigma=self.blur).scaled(self.fraction), points=(21,)),
+            "color": grid(Color().scaled(self.color * self.fraction), points=(5, 5, 5, 5)),
         }
 
 

@@ -7,6 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from ..evaluation import settings_of
+from ..neighborhoods import Color
 from ..report import AttackResult
 from .budgets import Budget
 
@@ -21,10 +22,14 @@ def budget_of(result: AttackResult, usual: Budget) -> Budget | None:
     It is the one that differs from the usual one in as little as possible.
     """
     stated: dict[str, float] = {}
-    for name in ("eps", "steps", "step_size", "rotation", "translation", "pixels"):
+    for name in ("eps", "steps", "step_size", "rotation", "translation", "pixels", "sigma", "brightness"):
         found = re.search(rf"\b{name}=([0-9.e+-]{{1,24}})", result.settings)
         if found is not None:
             stated["l2" if name == "eps" and result.name in CAPPED_BY_L2 else name] = number(found[1])
+    if "sigma" in stated:
+        stated["blur"] = stated.pop("sigma")
+    if "brightness" in stated:
+        stated["color"] = round(stated.pop("brightness") / Color().brightness, 12)
     for name in ("steps", "pixels"):
         if not 0 < stated.get(name, 1) <= MOST_STEPS:
             return None

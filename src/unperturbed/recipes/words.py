@@ -50,8 +50,10 @@ ATTACKS = {
     "gridadv.r": "GridAdv.R",
     "pgd+": "PGD+",
     "gridadv+": "GridAdv+",
+    "blur": "Blur",
+    "color": "Color",
 }
-"""attacks, as the paper writes them"""
+"""attacks, as the paper writes them where it has them"""
 CONVENTION = re.compile(r"[^-]+-(?P<scenario>pixel|spatial|compound)-(?P<method>.+?)(-lambda-(?P<weight>[\d.e-]+))?")
 
 

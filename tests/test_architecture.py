@@ -9,7 +9,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "src" / "unperturbed"
 LAYERS = [
     {"printing"},
-    {"npz", "trees"},
+    {"npz", "trees", "repeats"},
     {"runtime", "progress", "inputs", "formats", "pictures", "processes", "signals", "locks", "files"},
     {"neighborhoods", "losses", "events"},
     {"solvers", "risks", "models", "batches", "data", "datasets", "gathering", "schedules", "averaging", "reservoir"},

@@ -628,7 +628,21 @@ def test_numbers_may_be_written_as_fractions(finished, capsys):
     assert recipe.steps == 7
 
 
-def test_images_of_ones_own_are_trained_on_and_attacked_end_to_end(tmp_path):
+def test_test_images_of_ones_own_that_are_trained_on_are_told(tmp_path, capsys):
+    images = np.random.default_rng(0).integers(0, 256, (12, 8, 8), dtype=np.uint8)
+    labels, unlabeled = np.arange(12) % 2, np.concatenate([images[:2], images[9:11]])
+    split = {"train_images": images[:9], "train_labels": labels[:9], "test_images": images[8:]}
+    np.savez(tmp_path / "my.npz", **split, test_labels=labels[8:], unlabeled_images=unlabeled)
+    told = (
+        "3 test images can also be found among the others, to the last bit: accuracy on what was trained on flatters"
+    )
+    main(["train", RECIPE, "--data.name", "my.npz", "--data.labeled", "None", "--out", "own", *TINY, "--batch", "6"])
+    assert told in capsys.readouterr().err
+    main(["evaluate", "own", "--attacks", "fgsm", "--device", "cpu"])
+    assert told in capsys.readouterr().err
+
+
+def test_images_of_ones_own_are_trained_on_and_attacked_end_to_end(tmp_path, capsys):
     labels = np.arange(60) % 3
     images = np.random.default_rng(0).integers(0, 256, (60, 9, 7, 3), dtype=np.uint8)
     labeled = {"train_images": images[:45], "train_labels": labels[:45]}
@@ -636,6 +650,7 @@ def test_images_of_ones_own_are_trained_on_and_attacked_end_to_end(tmp_path):
     np.savez(tmp_path / "my.npz", **labeled, **unseen, unlabeled_images=images[:20], classes=["red", "green", "blue"])
     main(["train", RECIPE, "--data.name", "my.npz", "--data.labeled", "15", "--out", "own", *TINY])
     main(["evaluate", "own", "--attacks", "pgd", "--device", "cpu"])
+    assert "found among the others" not in capsys.readouterr().err
     report = read(tmp_path / "own" / "report.json")
     assert report.labels.tolist() == labels[45:].tolist()
     assert report.clean.max() <= 2

@@ -21,6 +21,7 @@ from .formats import LABELED_PARTS, Parts, read_cifar, read_mnist, read_own_arra
 from .inputs import check_labels
 from .npz import most_expanded, read_bounded
 from .printing import printable, quoted
+from .repeats import repeats
 from .runtime import cache
 
 FOLDER_VARIABLE = "UNPERTURBED_DATA"
@@ -78,6 +79,11 @@ class Dataset:
         count = len(self.classes)
         check_labels(self.train_labels, len(self.train_images), count, f"{name}: train_labels")
         check_labels(self.test_labels, len(self.test_images), count, f"{name}: test_labels")
+
+    def repeated(self) -> str | None:
+        """What is to be said of test images that are trained on; of data sets that others have made, nothing."""
+        own = self.name.endswith(".npz")
+        return repeats(self.test_images, self.train_images, self.unlabeled_images) if own else None
 
     @property
     def use(self) -> Use:

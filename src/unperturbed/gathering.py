@@ -1,6 +1,5 @@
 """A folder of pictures as a data set: its classes, its parts, and one shape for all of its images."""
 
-import hashlib
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from .pictures import Color, Shape, files_in, is_picture, looked_at, pictures_in, read_pictures
 from .printing import printable
+from .repeats import repeats
 
 TRAIN, TEST, UNLABELED = "train", "test", "unlabeled"
 """folders with a meaning; all others are classes"""
@@ -42,8 +41,8 @@ class Gathered:
 
     arrays: Mapping[str, Any]
     shape: Shape
-    repeated: int
-    """test images that are to the last bit among the others"""
+    repeated: str | None
+    """what is to be said of test images that are among the others"""
 
     def dumps(self) -> bytes:
         """The .npz file."""
@@ -140,7 +139,6 @@ def gathered(found: Found, size: tuple[int, int] | None, color: Color | None) ->
     shape = (1 if kind == "gray" else 3, height, width)
     train, test = (read_pictures([path for path, _ in part], shape) for part in (found.train, found.test))
     unlabeled = read_pictures(found.unlabeled, shape)
-    known = {checksum(image) for part in (train, unlabeled) for image in part}
     arrays = {
         "train_images": train.numpy(),
         "train_labels": np.array([label for _, label in found.train], dtype=np.int64),
@@ -151,10 +149,5 @@ def gathered(found: Found, size: tuple[int, int] | None, color: Color | None) ->
     return Gathered(
         arrays=arrays | ({"unlabeled_images": unlabeled.numpy()} if len(unlabeled) else {}),
         shape=shape,
-        repeated=sum(checksum(image) in known for image in test),
+        repeated=repeats(test, train, unlabeled),
     )
-
-
-def checksum(image: Tensor) -> bytes:
-    """SHA-256 of an image."""
-    return hashlib.sha256(image.numpy().tobytes()).digest()

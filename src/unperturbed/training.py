@@ -210,6 +210,8 @@ def prepare(
         held.enter_context(run.alone(waiting))
         run.claim(recipe)
         run.mend(None if watcher is None else watcher.warned)
+        if watcher is not None and (repeated := dataset.repeated()):
+            watcher.warned(repeated)
     trainer.processes.collected(run.path)
     state = run.read_checkpoint(device)
     if state is not None:

@@ -90,6 +90,8 @@ def evaluate(arguments: list[str]) -> None:
         print(f"{never}: up.attacks.random({around!r}) does", file=sys.stderr)
     run = RunDirectory(Path(words[0]))
     dataset = load(recipe.data.name, command.data)
+    if repeated := dataset.repeated():
+        print(f"unperturbed: {repeated}", file=sys.stderr)
     model = fresh_model(recipe, dataset)
     run.read_weights(model)
     images, labels = dataset.test_images[: command.images], dataset.test_labels[: command.images]

@@ -55,8 +55,7 @@ def pack(arguments: list[str]) -> None:
         some = shortened(f"{counted(len(found.others), 'file')} with names that no pictures have ({endings})")
         print(f"unperturbed: left out: {some}", file=sys.stderr)
     if made.repeated:
-        some = f"{counted(made.repeated, 'test image')} can also be found among the others, to the last bit"
-        print(f"unperturbed: {some}: accuracy on what was trained on flatters", file=sys.stderr)
+        print(f"unperturbed: {made.repeated}", file=sys.stderr)
 
 
 def file_for(out: Path) -> Path:

@@ -221,6 +221,15 @@ def test_a_statement_on_runs_that_two_editions_share_is_told_once():
     assert text.count("reaches 70 % under GridAdv on CIFAR-10 (the paper: 64.83 %) (") == 2, "of two schedules"
 
 
+def test_runs_are_counted_below_the_tables_that_show_them():
+    runs = [
+        evidence("cifar10-spatial-srt", 87, gridadv=58, scale="short", recipe=named("cifar10-spatial-srt")),
+        evidence("cifar10-pixel-srt", pgd=43, scale="short", network="resnet-18", recipe=named("cifar10-pixel-srt")),
+    ]
+    own, larger, _ = experiment_text(experiments()["better"], runs).split("\n### ")[1:]
+    assert [re.findall(r"(?m)^(\d+) runs? of", part) for part in (own, larger)] == [["1"], ["1"]]
+
+
 def test_the_weights_that_a_run_which_its_guard_ended_did_not_keep_are_the_last():
     recipe, table = named("cifar10-pixel-srt-fast"), experiments()["table-9"].tables[0]
     assert recipe.validation.keep == "last"

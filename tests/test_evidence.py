@@ -29,6 +29,7 @@ from unperturbed.experiments.measured import Measured
 from unperturbed.experiments.noting import note_circumstances
 from unperturbed.experiments.planning import planned
 from unperturbed.experiments.results import FOLDER, INTRODUCTION, page, write_page
+from unperturbed.experiments.scales import scaled
 from unperturbed.models import ResNet18
 from unperturbed.recipe import of_teacher
 from unperturbed.recipes import named
@@ -67,6 +68,21 @@ def test_a_sweep_on_other_images_is_no_evidence():
     made = evidence("mnist-pixel-srt", images=10_000, sweep=swept)
     (trial,) = [each for each in experiments()["figure-compound"].trials if each.name == made.name]
     assert list(as_asked(made, trial).sweep.reports) == [0.25]
+
+
+def test_the_page_says_where_a_defense_is_trained_on_fewer_images_than_others():
+    told = {name: " ".join(experiments()[name].remarks) for name in ("table-3", "table-8", "table-9")}
+    for table, scenario, share in (("table-8", "spatial", "45 / 80"), ("table-9", "pixel", "50 / 120")):
+        fast, usual = (scaled(named(f"cifar10-{scenario}-srt{end}"), "short") for end in ("-fast", ""))
+        part, whole = map(int, share.split(" / "))
+        assert fast.steps / usual.steps == pytest.approx(part / whole, abs=1e-3)
+        assert (fast.batch, fast.data.validation, usual.data.validation) == (usual.batch, 500, 0)
+        assert "holds 500 of the 10,000 labels out" in told[table]
+        assert f"sees {share} of the images" in told[table]
+    steps = [named(f"mnist-spatial-{name}").steps for name in ("at", "standard", "worst-of-k", "klr", "srt")]
+    assert [f"{count:,}" for count in steps] == ["9,375", *["80,000"] * 4]
+    assert "AT on MNIST takes 9,375 steps" in told["table-3"]
+    assert "all others 80,000" in told["table-3"]
 
 
 def test_every_accuracy_can_be_counted_from_what_the_page_says_of_the_files():

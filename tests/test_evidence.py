@@ -29,6 +29,7 @@ from unperturbed.experiments.measured import Measured
 from unperturbed.experiments.noting import note_circumstances
 from unperturbed.experiments.planning import planned
 from unperturbed.experiments.results import FOLDER, INTRODUCTION, page, write_page
+from unperturbed.experiments.scales import scaled
 from unperturbed.models import ResNet18
 from unperturbed.recipe import of_teacher
 from unperturbed.recipes import named
@@ -67,6 +68,21 @@ def test_a_sweep_on_other_images_is_no_evidence():
     made = evidence("mnist-pixel-srt", images=10_000, sweep=swept)
     (trial,) = [each for each in experiments()["figure-compound"].trials if each.name == made.name]
     assert list(as_asked(made, trial).sweep.reports) == [0.25]
+
+
+def test_the_page_says_where_a_defense_is_trained_on_fewer_images_than_others():
+    told = {name: " ".join(experiments()[name].remarks) for name in ("table-3", "table-8", "table-9")}
+    for table, scenario, share in (("table-8", "spatial", "45 / 80"), ("table-9", "pixel", "50 / 120")):
+        fast, usual = (scaled(named(f"cifar10-{scenario}-srt{end}"), "short") for end in ("-fast", ""))
+        part, whole = map(int, share.split(" / "))
+        assert fast.steps / usual.steps == pytest.approx(part / whole, abs=1e-3)
+        assert (fast.batch, fast.data.validation, usual.data.validation) == (usual.batch, 500, 0)
+        assert "holds 500 of the 10,000 labels out" in told[table]
+        assert f"sees {share} of the images" in told[table]
+    steps = [named(f"mnist-spatial-{name}").steps for name in ("at", "standard", "worst-of-k", "klr", "srt")]
+    assert [f"{count:,}" for count in steps] == ["9,375", *["80,000"] * 4]
+    assert "AT on MNIST takes 9,375 steps" in told["table-3"]
+    assert "all others 80,000" in told["table-3"]
 
 
 def test_every_accuracy_can_be_counted_from_what_the_page_says_of_the_files():
@@ -219,6 +235,15 @@ def test_a_statement_on_runs_that_two_editions_share_is_told_once():
     both = [*runs, replace(runs[0], scale="paper")]
     text = experiment_text(experiments()["better"], both)
     assert text.count("reaches 70 % under GridAdv on CIFAR-10 (the paper: 64.83 %) (") == 2, "of two schedules"
+
+
+def test_runs_are_counted_below_the_tables_that_show_them():
+    runs = [
+        evidence("cifar10-spatial-srt", 87, gridadv=58, scale="short", recipe=named("cifar10-spatial-srt")),
+        evidence("cifar10-pixel-srt", pgd=43, scale="short", network="resnet-18", recipe=named("cifar10-pixel-srt")),
+    ]
+    own, larger, _ = experiment_text(experiments()["better"], runs).split("\n### ")[1:]
+    assert [re.findall(r"(?m)^(\d+) runs? of", part) for part in (own, larger)] == [["1"], ["1"]]
 
 
 def test_the_weights_that_a_run_which_its_guard_ended_did_not_keep_are_the_last():

@@ -129,9 +129,9 @@ def open_statements(experiment: Experiment, told: Sequence[Edition]) -> list[str
     ]
 
 
-def spent(experiment: Experiment, edition: Edition) -> str:
-    """Hours, devices, seeds and networks of an experiment's runs."""
-    names = {trial.name for trial in experiment.trials}
+def spent(tables: Sequence[Table], edition: Edition) -> str:
+    """Hours, devices, seeds and networks of the runs in these tables."""
+    names = {trial.name for table in tables for trial in table.rows}
     runs = [each for each in edition.evidence if each.name in names]
     training = seconds_trained(runs) / 3600
     attacks = sum(result.seconds for each in runs for result in attacks_made(each)) / 3600
@@ -196,7 +196,7 @@ def experiment_text(experiment: Experiment, evidence: Sequence[Evidence]) -> str
         if fresh := [line for scale, line in lines if (scale, line) not in said]:
             parts.append("\n".join(fresh))
         said.update(lines)
-        parts.append(spent(experiment, edition))
+        parts.append(spent(own, edition))
     missing = [table for table in experiment.tables if not any(shown_in(table, edition) for edition in told)]
     waiting = open_statements(experiment, told)
     if told and (missing or waiting):

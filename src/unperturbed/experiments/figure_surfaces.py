@@ -4,6 +4,7 @@ from ..recipes import named
 from ..recipes.words import DATA_SETS, SCENARIOS
 from .definition import SURFACES, Cell, Experiment, Statement, Table, Trial
 from .statements import Comparison, above
+from .terrain import IMAGES
 
 PANELS = tuple((data, scenario) for data in ("mnist", "cifar10") for scenario in ("spatial", "pixel"))
 
@@ -25,7 +26,10 @@ def experiment() -> Experiment:
             for data, scenario in PANELS
         ),
         statements=tuple(statement(data, scenario) for data, scenario in PANELS),
-        remarks=("means over the first test images; `unperturbed surface` draws the pictures from the same runs",),
+        remarks=(
+            f"means over the first {IMAGES} test images, and errors of these; `unperturbed surface` draws the "
+            "pictures from the same runs",
+        ),
     )
 
 

@@ -22,10 +22,8 @@ SPATIAL_GAP = 17.0
 """points by which SRT is above RT under GridAdv on CIFAR-10"""
 WIDE_GAP, OFTEN = 20.0, 2
 """points by which it is in most cases, as the text says, and in how many Table 1 has it so"""
-MEANS = (
-    "RT and SRT take one mean over all images of both terms here, as in the authors' code; the last rows take a mean "
-    "for each term, as Eq. (9) is printed"
-)
+ONE_MEAN = "RT and SRT take one mean over all images of both terms here, as in the authors' code"
+A_MEAN_EACH = "a mean for each term, as Eq. (9) is printed"
 PASSES = "clean and perturbed images go through in one pass, as in the authors' code, but in two in the last two rows"
 
 STANDARD_TWICE = (
@@ -75,8 +73,10 @@ def spatial(name: str, place: str, title: str, data: str) -> Experiment:
             "rows of the authors' code also take their split, the first 10,000 images, and their augmentation, flips "
             "without crops"
             + (", which on MNIST mirrors digits; theirs has 40,000 unlabeled images" if on_mnist else ""),
-            MEANS
-            + (": at the rate of 0.1, on a network without BatchNorm, C(x) became constant" if on_mnist else ""),
+            f"{ONE_MEAN}; the last rows take {A_MEAN_EACH}: at the rate of 0.1, on a network without BatchNorm, C(x) "
+            "became constant"
+            if on_mnist
+            else f"{ONE_MEAN}; the last row takes {A_MEAN_EACH}",
             STANDARD_TWICE if on_mnist else PASSES,
         ),
     )

@@ -48,7 +48,8 @@ done on held-out labeled images, never on test images, and both the best and the
 A short run shows a defense on labels alone each of them five times as often as SRT, whose batches are mostly
 unlabeled (six times on MNIST): so does the paper's spatial schedule, but not its pixel-wise one. A short spatial run
 takes a quarter of the paper's steps, and RT and SRT have their whole lambda in the last fifth alone: a short row of
-SRT beside one of another defense than RT says less than at the paper's schedule.
+SRT beside one of another defense than RT says less than at the paper's schedule. Of SRT's images fast SRT sees the
+share that it has at the paper's schedule, about half.
 
 Unless a row or a remark says otherwise: 10,000 labels, class-balanced and seeded, the rest unlabeled. PGD and C&W
 keep their best iterate; on a GPU attacks search in bfloat16, AutoAttack and those for the smallest change (DDN, JSMA,
@@ -56,10 +57,10 @@ Pointwise) in TF32, and what they find is judged in float32. Where we differ fro
 stands in [fidelity.md](fidelity.md). The runs and their expected minutes: `unperturbed reproduce all --plan`.
 
 A fault of compiled steps is mended by which gradients behind a BatchNorm were off, the more its running mean still
-moved. Trained before were, on CIFAR-10, all short runs and, at the paper's schedule, Standard, Worst-of-k, KLR, RT
-and SRT at lambda 0.2, and SRT by the authors' code; RT at 0.3 and SRT++ were but for their last steps. Accuracies of
-such runs beside those of a plain loop showed no difference ([performance.md](performance.md), what speed costs in
-accuracy).
+moved. Trained before were, on CIFAR-10, all short runs, the shortest trainings of fast SRT and, at the paper's
+schedule, Standard, Worst-of-k, KLR, RT and SRT at lambda 0.2, and SRT by the authors' code; RT at 0.3 and SRT++ were
+but for their last steps. Accuracies of such runs beside those of a plain loop showed no difference
+([performance.md](performance.md), what speed costs in accuracy).
 """
 
 

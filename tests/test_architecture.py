@@ -8,7 +8,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "src" / "unperturbed"
 LAYERS = [
-    {"printing"},
+    {"printing", "version"},
     {"npz", "trees", "repeats"},
     {"runtime", "progress", "inputs", "formats", "pictures", "processes", "signals", "locks", "files"},
     {"neighborhoods", "losses", "events"},

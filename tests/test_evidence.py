@@ -35,6 +35,7 @@ from unperturbed.recipe import of_teacher
 from unperturbed.recipes import named
 from unperturbed.report import AttackResult, Report
 from unperturbed.sweeps import Sweep
+from unperturbed.version import __version__
 
 ROOT = Path(__file__).parent.parent
 
@@ -386,7 +387,17 @@ def test_all_devices_that_a_run_was_trained_on_are_noted(tmp_path):
     note_circumstances(tmp_path, {"cuda: NVIDIA H200"}, 4)
     note_circumstances(tmp_path, {"cpu: x86_64"}, 1)
     note_circumstances(tmp_path, {"cuda: NVIDIA H200"}, 1)
-    assert files.read_notes(tmp_path) == {"trained_on": "cpu: x86_64, cuda: NVIDIA H200", "together": 4}
+    assert files.read_notes(tmp_path) == {
+        "trained_on": "cpu: x86_64, cuda: NVIDIA H200",
+        "trained_by": __version__,
+        "together": 4,
+    }
+
+
+def test_all_versions_that_trained_a_run_and_its_teacher_are_noted(tmp_path):
+    files.note(tmp_path, trained_by="0.0.1")
+    note_circumstances(tmp_path, set(), 1, {"0.0.2"})
+    assert files.read_notes(tmp_path)["trained_by"] == f"0.0.1, 0.0.2, {__version__}"
 
 
 def test_smoke_runs_are_no_results(tmp_path):

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from unperturbed.runtime import SOFTWARE, derived_seed, generator, pick_device, provenance, threads, version_of
+from unperturbed.version import __version__
 
 CPU = torch.device("cpu")
 
@@ -66,7 +67,8 @@ def test_cuda_is_refused_where_there_is_none():
 
 def test_provenance_names_software_device_and_threads():
     found = provenance(CPU)
-    assert set(found) == {*SOFTWARE, "python", "device", "threads"}
+    assert set(found) == {"unperturbed", *SOFTWARE, "python", "device", "threads"}
+    assert found["unperturbed"] == __version__
     assert found["torch"] == version_of("torch") != "from source"
     assert found["python"] == platform.python_version()
     assert found["device"] == f"cpu: {platform.machine()}"

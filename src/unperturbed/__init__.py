@@ -19,8 +19,7 @@ with ending_at_once() if started_as_command() else nullcontext():
     from .surfaces import Surface, surface
     from .training import fit, train
     from .trust import trust
-
-__version__ = "0.1.0"
+    from .version import __version__ as __version__
 
 __all__ = [
     "AT",

@@ -11,7 +11,9 @@ from pathlib import Path
 import torch
 from torch import Generator
 
-SOFTWARE = ("unperturbed", "torch", "numpy")
+from .version import __version__
+
+SOFTWARE = ("torch", "numpy")
 
 
 def pick_device(name: str = "auto") -> torch.device:
@@ -114,6 +116,7 @@ def provenance(device: torch.device) -> dict[str, str | int]:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     versions = {package: version_of(package) for package in SOFTWARE}
     return {
+        "unperturbed": __version__,
         **versions,
         "python": platform.python_version(),
         "device": f"{device.type}: {name}",

@@ -26,8 +26,8 @@ FORMAT = 1
 LOG_LINES = 100
 """lines of a log that are kept"""
 NOTES = "reproduced.json"
-"""what a reproduction notes in the directory of a run: its device, runs that shared it, seconds of its teacher and
-runs that shared the device with that, its best step and its surfaces"""
+"""what a reproduction notes in the directory of a run: its device, runs that shared it, versions of this package,
+seconds of its teacher and runs that shared the device with that, its best step and its surfaces"""
 OTHER_REPORT = "report-other.json"
 """what an evaluation found on the weights that a run did not keep"""
 SLOW_REPORT = "report-slow.json"
@@ -65,6 +65,8 @@ class Evidence:
     """runs that shared the device while it trained"""
     trained_on: str = ""
     """the device; none: that of the attacks"""
+    trained_by: str = ""
+    """versions of this package, with those that trained its teacher; none before 0.2.0"""
     log: Mapping[str, Sequence[float]]
     """columns of the log"""
 
@@ -131,6 +133,7 @@ class Evidence:
                 "teacher_together": self.teacher_together,
                 "together": self.together,
                 "trained_on": self.device,
+                "trained_by": self.trained_by,
                 "recipe": recipe_files.plain(self.recipe),
                 "report": tree_of(self.report),
                 "other": None if self.other is None else tree_of(self.other),
@@ -183,6 +186,7 @@ def loads(text: str, source: str = "the evidence") -> Evidence:
             teacher_together=max(1, int(tree.get("teacher_together", 1))),
             together=tree["together"],
             trained_on=reports.typed(tree, "trained_on", str),
+            trained_by=str(tree.get("trained_by", "")),
             recipe=recipe_files.loads(json.dumps(tree["recipe"])),
             report=reports.loads(json.dumps(tree["report"])),
             other=None if tree["other"] is None else reports.loads(json.dumps(tree["other"])),
@@ -246,6 +250,7 @@ def of_run(directory: Path, name: str, seed: int, scale: Scale, network: Network
         teacher_together=notes.get("teacher_together", 1),
         together=notes.get("together", 1),
         trained_on=str(notes.get("trained_on", "")),
+        trained_by=str(notes.get("trained_by", "")),
         log=thinned(log),
     )
 

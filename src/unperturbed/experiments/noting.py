@@ -1,11 +1,14 @@
 """What is noted of a run while it is trained."""
 
-from collections.abc import Callable
+from collections import abc
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from ..progress import Titled
 from ..recipe import Recipe, of_teacher
 from ..runs import RunDirectory
+from ..version import __version__
 from .evidence import note, read_notes, seconds_of
 
 
@@ -46,8 +49,9 @@ class Noting(FirstStep):
     def note(self) -> None:
         taught = teachers_of(self.recipe, self.teachers)
         of_them = [read_notes(path) for path in taught]
-        devices = {device for notes in of_them for device in str(notes.get("trained_on", self.device)).split(", ")}
-        note_circumstances(self.directory, {self.device, *devices}, self.together)
+        devices = {device for notes in of_them for device in listed(notes, "trained_on")}
+        versions = {version for notes in of_them for version in listed(notes, "trained_by")}
+        note_circumstances(self.directory, {self.device, *devices}, self.together, versions)
         note(
             self.directory,
             teacher_seconds=max((seconds_of(RunDirectory(path)) for path in taught), default=0.0),
@@ -68,12 +72,19 @@ def teachers_of(recipe: Recipe, teachers: Path) -> list[Path]:
     return [path for path in folders if RunDirectory(path).read_recipe() == of_teacher(recipe)]
 
 
-def note_circumstances(directory: Path, devices: set[str], together: int) -> None:
-    """Note what a run's own files do not tell: its devices, and how many runs shared them."""
+def note_circumstances(
+    directory: Path, devices: set[str], together: int, versions: abc.Set[str] = frozenset()
+) -> None:
+    """Note what a run's own files do not tell: devices, how many runs shared them, versions of this package."""
     before = read_notes(directory)
-    known = {device for device in str(before.get("trained_on", "")).split(", ") if device}
     note(
         directory,
-        trained_on=", ".join(sorted(known | devices)),
+        trained_on=", ".join(sorted(listed(before, "trained_on") | devices)),
+        trained_by=", ".join(sorted(listed(before, "trained_by") | versions | {__version__})),
         together=max(together, int(before.get("together", 1))),
     )
+
+
+def listed(notes: Mapping[str, Any], what: str) -> set[str]:
+    """The words of a note that lists several."""
+    return {word for word in str(notes.get(what, "")).split(", ") if word}

@@ -60,7 +60,8 @@ A fault of compiled steps is mended by which gradients behind a BatchNorm were o
 moved. Trained before were, on CIFAR-10, all short runs, the shortest trainings of fast SRT and, at the paper's
 schedule, Standard, Worst-of-k, KLR, RT and SRT at lambda 0.2, and SRT by the authors' code; RT at 0.3 and SRT++ were
 but for their last steps. Accuracies of such runs beside those of a plain loop showed no difference
-([performance.md](performance.md), what speed costs in accuracy).
+([performance.md](performance.md), what speed costs in accuracy). From version 0.2.0 on, evidence names the version
+that trained a run.
 """
 
 

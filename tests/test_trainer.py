@@ -750,3 +750,26 @@ def test_a_run_without_labeled_images_is_refused():
     none = replace(digits(), labeled=digits().labeled[:0], labels=digits().labels[:0])
     with pytest.raises(ValueError, match="no labeled image was given, expected at least one of each class"):
         trainer(images=none)
+
+
+class Watched(nn.Flatten):
+    """A layer that remembers whether GPUs were free to add numbers up in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free: list[bool] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.free.append(not torch.backends.cudnn.deterministic)
+        return super().forward(x)
+
+
+def test_what_is_measured_between_steps_is_computed_as_the_steps_are():
+    f = network()
+    f[0] = watched = Watched()
+    averaging, validation = Average(batchnorm="estimated"), Validation(every=4, solver=FGSM(around=Linf(eps=0.1)))
+    run = trainer(f=f, images=digits(validation=30), averaging=averaging, validation=validation)
+    watched.free.clear()
+    run.run()
+    assert watched.free
+    assert not any(watched.free)

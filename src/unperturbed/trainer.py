@@ -123,7 +123,7 @@ class Trainer:
         """
         standard, robust, steps = self.outer.since_log.tolist()
         self.outer.since_log.zero_()
-        with frozen(self.f):
+        with frozen(self.f), self.outer.engine.arithmetic():
             predicted = self.f(as_float(self.probe)).argmax(1)
         progress, labels = (self.step - 0.5) / self.recipe.steps, self.probe_labels
         return {
@@ -172,7 +172,8 @@ class Trainer:
                 while self.remarks:
                     watcher.warned(self.remarks.pop(0))
             if len(self.images.validation) and (done or self.step % self.recipe.validation.every == 0):
-                self.selection.measure(self.result_so_far(), self.step)
+                with self.outer.engine.arithmetic():
+                    self.selection.measure(self.result_so_far(), self.step)
                 done = done or bool(self.selection.fallen)
             if done or self.step % self.recipe.log_every == 0:
                 self.require_finite()
@@ -203,7 +204,8 @@ class Trainer:
         """Give f the weights to keep: the best on the validation part where there is one, else the last."""
         self.f.load_state_dict(self.selection.kept or self.result.state_dict())
         if self.recipe.averaging.estimates:
-            estimate_batchnorm(self.f, for_statistics(self.images, self.recipe.seed))
+            with self.outer.engine.arithmetic():
+                estimate_batchnorm(self.f, for_statistics(self.images, self.recipe.seed))
         self.f.eval()
         self.outer.recorded.forget()
         self.outer.sgd.zero_grad(set_to_none=True)

@@ -21,7 +21,7 @@ from unperturbed.attacks.square import Square
 from unperturbed.averaging import Average
 from unperturbed.data import Data
 from unperturbed.datasets import load
-from unperturbed.engine import Accelerated, Engine, Hastener, Recorded, engine_for, fused, stateless
+from unperturbed.engine import Accelerated, Engine, Hastener, Numbers, Recorded, engine_for, fused, stateless
 from unperturbed.engine import fusion as fusion_room
 from unperturbed.engine import network as network_room
 from unperturbed.engine import queries as queries_room
@@ -1191,14 +1191,32 @@ def test_a_step_with_a_memory_of_its_own_is_not_replayed(gpu):
 def test_a_number_that_is_changed_between_steps_ends_the_replays_that_took_it_for_a_constant(gpu):
     ends = []
     for enabled in (True, False):
-        numbers = [1.0]
-        walk = Walk(extra=lambda walk, numbers=numbers: numbers[0])
-        recorded = walk.recorded(enabled=enabled, numbers=numbers.copy)
+        f = nn.Identity()
+        f.factor = 1.0
+        walk = Walk(extra=lambda walk, f=f: f.factor)
+        recorded = walk.recorded(enabled=enabled, numbers=lambda f=f: Numbers(f))
         ends.append(walked(walk, recorded, ["forth"] * (WARM_UP + 3)))
-        numbers[0] = 0.5
+        f.factor = 0.5
         ends[-1] += walked(walk, recorded, ["forth"] * (WARM_UP + 3))
     assert ends[0] == pytest.approx(ends[1], rel=1e-6)
     assert (gpu.recordings, gpu.replays) == (2, 6)
+
+
+def test_numbers_of_a_network_hold_until_one_changes_comes_or_goes():
+    f = nn.Sequential(nn.Dropout(0.5), nn.Flatten())
+    numbers = Numbers(f)
+    f.eval()
+    assert numbers.hold()
+    f[0].p = 0.25
+    assert not numbers.hold()
+    f[0].p = torch.full((3,), 0.5)
+    assert not numbers.hold()
+    f[0].p = 0.5
+    assert numbers.hold()
+    f[1].temperature = 2.0
+    assert not numbers.hold()
+    del f[1].temperature
+    assert numbers.hold()
 
 
 def test_a_kind_that_is_refused_ends_the_replays_of_all(gpu):

@@ -17,7 +17,7 @@ from .awp import perturbed_weights, remembering
 from .batches import ProportionalBatches
 from .cutting import cut, cut_unlabeled, fewest_labeled, part_count, shares
 from .data import augment
-from .engine import Accelerated, Engine, Hastener, Recorded, fused, numbers_in, stateless
+from .engine import Accelerated, Engine, Hastener, Numbers, Recorded, fused, stateless
 from .images import Images
 from .inputs import as_float
 from .objectives import Batch, Objective, Terms, own_opinion
@@ -83,7 +83,7 @@ class Step:
             state=self.state,
             random=self.random,
             say=self.say,
-            numbers=lambda: numbers_in(self.f),
+            numbers=lambda: Numbers(self.f),
             enabled=self.engine.recorded and self.recordable(),
         )
 

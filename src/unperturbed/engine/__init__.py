@@ -5,7 +5,7 @@ and an `Engine` says which of it a device gets.
 """
 
 from .arithmetic import Engine, Precision, engine_for
-from .constant import numbers_in
+from .constant import Numbers
 from .fusion import fused
 from .layouts import layout_kept
 from .network import Accelerated, Hastener
@@ -15,11 +15,11 @@ __all__ = [
     "Accelerated",
     "Engine",
     "Hastener",
+    "Numbers",
     "Precision",
     "Recorded",
     "engine_for",
     "fused",
     "layout_kept",
-    "numbers_in",
     "stateless",
 ]

@@ -84,14 +84,28 @@ def hooked(f: nn.Module) -> bool:
     )
 
 
-def numbers_in(f: nn.Module) -> list[object]:
-    """What f keeps beside its tensors and modes, as a temperature that falls or a count of its passes."""
-    return [
-        value
-        for module in f.modules()
-        for name, value in vars(module).items()
-        if isinstance(value, NUMBERS) and name != "training"
-    ]
+class Numbers:
+    """What networks keep beside their tensors and modes, as a temperature that falls or a count of passes.
+
+    Before each step it is asked whether they hold, so only what is known is looked up, and how much there is.
+    """
+
+    def __init__(self, *networks: nn.Module) -> None:
+        owned = [vars(module) for f in networks for module in f.modules()]
+        self.sizes = [(own, len(own)) for own in owned]
+        self.values = [
+            (own, name, value)
+            for own in owned
+            for name, value in own.items()
+            if isinstance(value, NUMBERS) and name != "training"
+        ]
+
+    def hold(self) -> bool:
+        """Whether all are what they were, and none has come or gone."""
+        return all(len(own) == size for own, size in self.sizes) and all(
+            (now := own.get(name)) is value or (type(now) is type(value) and now == value)
+            for own, name, value in self.values
+        )
 
 
 def linked(module: fx.GraphModule, merged: tuple[Merged | Alone, ...], f: nn.Module) -> Constant:

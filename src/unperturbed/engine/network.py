@@ -12,7 +12,7 @@ from ..attacks.rounds import Search, State, step_by_step
 from ..averaging import norms_in
 from ..losses import PerImageLoss, answer_of
 from .arithmetic import Engine
-from .constant import Constant, constant, hooked, numbers_in
+from .constant import Constant, Numbers, constant, hooked
 from .layouts import Layout, layout_for
 from .passes import SeparateNorms, can_be_merged, shares_of
 from .queries import Query
@@ -54,7 +54,7 @@ class Accelerated(nn.Module):
         copy = constant(f, images, kind, layout, launched=launched) if engine.folded else None
         # Hidden in a tuple, the copy is no module of this one: modes, gradients and weights are those of f alone.
         self.copies: tuple[Constant, ...] = () if copy is None else (copy,)
-        self.layout, self.numbers = layout, numbers_in(f)
+        self.layout, self.numbers = layout, Numbers(f)
         self.hasten = Hastener(engine, say=say)
         # Of many tensors that are only taken over, a compiler would make as many kernels.
         self.refreshing = tuple(part for each in self.copies for part in (self.hasten(each.fold), each.take_over))
@@ -81,7 +81,7 @@ class Accelerated(nn.Module):
     def train(self, mode: bool = True) -> "Accelerated":
         super().train(mode)
         if not mode:
-            if self.copies and numbers_in(self.f) != self.numbers:
+            if self.copies and not self.numbers.hold():
                 self.give_up_copy()
             for refresh in self.refreshing:
                 refresh()

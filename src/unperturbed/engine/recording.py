@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..runtime import RandomNumbers
 from .capture import captured
+from .constant import Numbers
 from .network import Say, first_line
 
 Result = TypeVar("Result")
@@ -35,7 +36,7 @@ class Recorded(Generic[Result]):
         state: Callable[[], Sequence[Tensor]],
         random: RandomNumbers,
         say: Say,
-        numbers: Callable[[], Sequence[object]] = list,
+        numbers: Callable[[], Numbers] = Numbers,
         enabled: bool = True,
     ) -> None:
         self.step = step
@@ -45,7 +46,7 @@ class Recorded(Generic[Result]):
         self.say = say
         self.enabled = enabled
         self.taken: Counter[Hashable] = Counter()
-        self.graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, Result, Sequence[object]]] = {}
+        self.graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, Result, Numbers]] = {}
         """each with its result, and with the numbers that it takes for constants"""
         self.place: tuple[Any, ...] = ()
         """memory and stream of all recordings: runs side by side have nothing in common"""
@@ -55,7 +56,7 @@ class Recorded(Generic[Result]):
         self.random.seed(seed)
         if kind in self.graphs:
             graph, result, numbers = self.graphs[kind]
-            if self.numbers() == numbers:
+            if numbers.hold():
                 graph.replay()
                 return result
             self.forget()
@@ -86,7 +87,7 @@ class Recorded(Generic[Result]):
         if waits:
             place = f"{waits[0].filename}, line {waits[0].lineno}"
             self.refuse(f"a step waits for the device ({place}), as where its course depends on values of tensors")
-        elif self.numbers() != numbers:
+        elif not numbers.hold():
             self.refuse("a step changes a number that a network keeps, which a replay would not do")
         elif any(new is not old for new, old in zip(self.state(), tensors, strict=True)):
             self.refuse(

@@ -395,7 +395,7 @@ def test_damaged_notes_of_a_run_are_no_notes_that_it_had_its_device_alone(tmp_pa
     reproduce(*words, "--beside", "3")
     notes = tmp_path / "runs" / "mnist-pixel-srt-lambda-0.2-seed-0" / files.NOTES
     assert json.loads(notes.read_text())["together"] == 4
-    for damaged in (notes.read_bytes()[:-5], b"[]", b"\xff\xfe"):
+    for damaged in (notes.read_bytes()[:-5], b"[]", b"\xff\xfe", b'{"together": "four"}', b'{"surfaces": 1}'):
         notes.write_bytes(damaged)
         for more in ((), ("--collect", tmp_path / "results")):
             sentence = refused(*words, *more, capsys=capsys)

@@ -28,6 +28,12 @@ LOG_LINES = 100
 NOTES = "reproduced.json"
 """what a reproduction notes in the directory of a run: its device, runs that shared it, versions of this package,
 seconds of its teacher and runs that shared the device with that, its best step and its surfaces"""
+KINDS_OF_NOTES: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("trained_on", "trained_by", "failed"), (str,)),
+    **dict.fromkeys(("together", "teacher_together"), (int,)),
+    **dict.fromkeys(("selected", "surfaces"), (dict,)),
+    "teacher_seconds": (int, float),
+}
 OTHER_REPORT = "report-other.json"
 """what an evaluation found on the weights that a run did not keep"""
 SLOW_REPORT = "report-slow.json"
@@ -269,9 +275,16 @@ def read_notes(directory: Path) -> dict[str, Any]:
         tree = json.loads(file.read_bytes())
     except ValueError:
         tree = None
-    if not isinstance(tree, dict):  # Without it a run that shared its device would count as one that had it alone.
+    # Without it a run that shared its device would count as one that had it alone.
+    if not isinstance(tree, dict) or not all(map(rightly_noted, cast(dict[str, Any], tree).items())):
         raise ValueError(f"{printable(file)} is damaged: restore it, or delete {printable(directory)} to start anew")
     return cast(dict[str, Any], tree)
+
+
+def rightly_noted(entry: tuple[str, object]) -> bool:
+    """Whether a note is of the kind that its name says."""
+    name, value = entry
+    return isinstance(value, KINDS_OF_NOTES.get(name, object))
 
 
 def note(directory: Path, **changes: object) -> None:

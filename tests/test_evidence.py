@@ -13,6 +13,7 @@ import torch
 
 from handmade import evidence, report, sweep
 from unperturbed.experiments import evidence as files
+from unperturbed.experiments import notes
 from unperturbed.experiments.account import (
     Edition,
     attacks_made,
@@ -387,7 +388,7 @@ def test_all_devices_that_a_run_was_trained_on_are_noted(tmp_path):
     note_circumstances(tmp_path, {"cuda: NVIDIA H200"}, 4)
     note_circumstances(tmp_path, {"cpu: x86_64"}, 1)
     note_circumstances(tmp_path, {"cuda: NVIDIA H200"}, 1)
-    assert files.read_notes(tmp_path) == {
+    assert notes.read_notes(tmp_path) == {
         "trained_on": "cpu: x86_64, cuda: NVIDIA H200",
         "trained_by": __version__,
         "together": 4,
@@ -395,9 +396,9 @@ def test_all_devices_that_a_run_was_trained_on_are_noted(tmp_path):
 
 
 def test_all_versions_that_trained_a_run_and_its_teacher_are_noted(tmp_path):
-    files.note(tmp_path, trained_by="0.0.1")
+    notes.note(tmp_path, trained_by="0.0.1")
     note_circumstances(tmp_path, set(), 1, {"0.0.2"})
-    assert files.read_notes(tmp_path)["trained_by"] == f"0.0.1, 0.0.2, {__version__}"
+    assert notes.read_notes(tmp_path)["trained_by"] == f"0.0.1, 0.0.2, {__version__}"
 
 
 def test_smoke_runs_are_no_results(tmp_path):

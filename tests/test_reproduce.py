@@ -26,6 +26,7 @@ from unperturbed.data import Data
 from unperturbed.datasets import IDX_FILES, load
 from unperturbed.evaluation import evaluate
 from unperturbed.experiments import evidence as files
+from unperturbed.experiments import notes
 from unperturbed.experiments import reproduction as reproducing
 from unperturbed.experiments.account import experiment_text
 from unperturbed.experiments.catalog import chosen, experiments
@@ -393,13 +394,13 @@ def test_evidence_that_holds_more_of_a_run_is_not_replaced(tmp_path, capsys):
 def test_damaged_notes_of_a_run_are_no_notes_that_it_had_its_device_alone(tmp_path, capsys):
     words = ("table-6", *SMOKE, "--only", "*-srt-lambda-0.2-*", "--out", tmp_path / "runs")
     reproduce(*words, "--beside", "3")
-    notes = tmp_path / "runs" / "mnist-pixel-srt-lambda-0.2-seed-0" / files.NOTES
-    assert json.loads(notes.read_text())["together"] == 4
-    for damaged in (notes.read_bytes()[:-5], b"[]", b"\xff\xfe", b'{"together": "four"}', b'{"surfaces": 1}'):
-        notes.write_bytes(damaged)
+    file = tmp_path / "runs" / "mnist-pixel-srt-lambda-0.2-seed-0" / notes.NOTES
+    assert json.loads(file.read_text())["together"] == 4
+    for damaged in (file.read_bytes()[:-5], b"[]", b"\xff\xfe", b'{"together": "four"}', b'{"surfaces": 1}'):
+        file.write_bytes(damaged)
         for more in ((), ("--collect", tmp_path / "results")):
             sentence = refused(*words, *more, capsys=capsys)
-            assert f"{files.NOTES} is damaged: restore it, or delete" in sentence
+            assert f"{notes.NOTES} is damaged: restore it, or delete" in sentence
     assert not (tmp_path / "results").exists()
 
 
@@ -744,7 +745,7 @@ def test_a_run_that_is_killed_while_it_shares_a_device_is_known_for_it(tmp_path)
 
     class Looking(Lines):
         def stepped(self, step, steps, /):
-            noted.append(files.read_notes(tmp_path / run.name))
+            noted.append(notes.read_notes(tmp_path / run.name))
 
     noted = []
     replace(reproduction(tmp_path), watcher=Looking(), beside=3).train([run])
@@ -755,11 +756,11 @@ def test_a_command_that_is_refused_a_run_notes_nothing_of_it(tmp_path):
     (run,) = planned(chosen(["table-8"]), "smoke", "own", (0,), "*-srt-fast-*")
     with pytest.raises(StoppedError):
         reproduction(tmp_path, StopAt(3)).train([run])
-    before = files.read_notes(tmp_path / run.name)
+    before = notes.read_notes(tmp_path / run.name)
     assert before["together"] == 1
     with RunDirectory(tmp_path / run.name).alone(), pytest.raises(ValueError, match="is in use by process"):
         reproduction(tmp_path, beside=3).train([run])
-    assert files.read_notes(tmp_path / run.name) == before
+    assert notes.read_notes(tmp_path / run.name) == before
 
 
 def test_a_run_that_another_process_finishes_meanwhile_keeps_no_other_from_being_trained(tmp_path):
@@ -852,7 +853,7 @@ def test_a_run_whose_teacher_shared_its_device_or_had_another_is_not_timed(tmp_p
     assert found(same) == (4, device, None), "its teacher is that of the run beside others"
     shutil.rmtree(tmp_path / own.name)
     for teacher in (tmp_path / "teachers").iterdir():
-        files.note(teacher, trained_on="a device elsewhere")
+        notes.note(teacher, trained_on="a device elsewhere")
     reproduction(tmp_path).carry_out([own])
     assert found(own) == (1, f"a device elsewhere, {device}", None)
 

@@ -495,6 +495,39 @@ def test_the_page_of_fidelity_shows_which_mean_the_rate_belongs_to(monkeypatch):
     assert min(end["labeled_accuracy"] for end in ends[1:]) > 0.9
 
 
+def test_the_page_of_fidelity_shows_what_a_second_interpolation_costs(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    from warps import COLUMNS, ONE, TWO, markdown
+
+    result = json.loads((ROOT / "results" / "warps.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    assert markdown(result) in page
+    assert {f"the first {run['images']} test images" in page for run in result["runs"].values()} == {True}
+    lost = {
+        name: [run["accuracy"][f"{column}, {ONE}"] - run["accuracy"][f"{column}, {TWO}"] for column in COLUMNS]
+        for name, run in result["runs"].items()
+    }
+    assert min(map(min, lost.values())) > 0
+    rt, srt = (result["runs"][f"cifar10-spatial-{end}"]["accuracy"] for end in ("rt-lambda-0.2", "srt"))
+    one, two = (srt[f"gridadv, {times}"] - rt[f"gridadv, {times}"] for times in (ONE, TWO))
+    assert f"stays {two:.0f} points above RT here, {one:.0f} by one interpolation" in page
+
+
+def test_two_interpolations_differ_from_one_only_where_a_warp_turns_and_shifts(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    from warps import ONE, TWO, WARPS
+
+    x, theta = torch.rand(2, 3, 32, 32), torch.tensor([[30.0, -3.0, 1.5], [-17.0, 1.5, 3.0]])
+    once, twice = (WARPS[times].transform for times in (ONE, TWO))
+    for kept, same in (((1, 0, 0), True), ((0, 1, 1), True), ((1, 1, 1), False)):
+        some = theta * torch.tensor(kept)
+        assert torch.allclose(once(x, some), twice(x, some), atol=1e-4) == same
+    padded = torch.nn.functional.pad(x, (16,) * 4)
+    turned = once(padded, theta * torch.tensor([1, 0, 0]))
+    theirs = once(turned, theta * torch.tensor([0, 1, 1]))[..., 16:-16, 16:-16]
+    assert torch.allclose(twice(x, theta), theirs, atol=1e-4)
+
+
 def test_the_page_of_scale_shows_what_was_measured(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from reservoir import markdown

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,20 +20,12 @@ from ..report import Report
 from ..runs import RunDirectory
 from ..sweeps import Sweep
 from .definition import CLEAN, SURFACES, Cell
+from .notes import read_notes
 from .scales import Network, Scale
 
 FORMAT = 1
 LOG_LINES = 100
 """lines of a log that are kept"""
-NOTES = "reproduced.json"
-"""what a reproduction notes in the directory of a run: its device, runs that shared it, versions of this package,
-seconds of its teacher and runs that shared the device with that, its best step and its surfaces"""
-KINDS_OF_NOTES: Mapping[str, tuple[type, ...]] = {
-    **dict.fromkeys(("trained_on", "trained_by", "failed"), (str,)),
-    **dict.fromkeys(("together", "teacher_together"), (int,)),
-    **dict.fromkeys(("selected", "surfaces"), (dict,)),
-    "teacher_seconds": (int, float),
-}
 OTHER_REPORT = "report-other.json"
 """what an evaluation found on the weights that a run did not keep"""
 SLOW_REPORT = "report-slow.json"
@@ -264,32 +256,6 @@ def of_run(directory: Path, name: str, seed: int, scale: Scale, network: Network
 def seconds_of(run: RunDirectory) -> float:
     """How long a run was trained, by its log."""
     return sum(record["seconds"] for record in run.read_log())
-
-
-def read_notes(directory: Path) -> dict[str, Any]:
-    """What a reproduction noted of a run."""
-    file = directory / NOTES
-    if not file.is_file():
-        return {}
-    try:
-        tree = json.loads(file.read_bytes())
-    except ValueError:
-        tree = None
-    # Without it a run that shared its device would count as one that had it alone.
-    if not isinstance(tree, dict) or not all(map(rightly_noted, cast(dict[str, Any], tree).items())):
-        raise ValueError(f"{printable(file)} is damaged: restore it, or delete {printable(directory)} to start anew")
-    return cast(dict[str, Any], tree)
-
-
-def rightly_noted(entry: tuple[str, object]) -> bool:
-    """Whether a note is of the kind that its name says."""
-    name, value = entry
-    return isinstance(value, KINDS_OF_NOTES.get(name, object))
-
-
-def note(directory: Path, **changes: object) -> None:
-    """Add to what is noted of a run."""
-    write_whole(directory / NOTES, json.dumps(read_notes(directory) | changes).encode())
 
 
 def thinned(log: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:

@@ -9,7 +9,8 @@ from ..progress import Titled
 from ..recipe import Recipe, of_teacher
 from ..runs import RunDirectory
 from ..version import __version__
-from .evidence import note, read_notes, seconds_of
+from .evidence import seconds_of
+from .notes import note, read_notes
 
 
 class FirstStep:

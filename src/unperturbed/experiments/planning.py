@@ -17,7 +17,8 @@ from ..recipes import named
 from ..runs import RunDirectory, difference
 from .catalog import experiments
 from .definition import Experiment, Trial, merged
-from .evidence import directory_name, read_notes
+from .evidence import directory_name
+from .notes import read_notes
 from .passes import passes_of_attack, passes_of_image
 from .scales import SLOW_ATTACKS, Network, Scale, scaled, seeded, substituted
 

@@ -22,7 +22,8 @@ from ..runtime import pick_device, provenance
 from ..signals import StoppedError
 from ..training import fresh_model, train_together
 from ..unfinished import FILE, Unfinished
-from .evidence import OTHER_REPORT, SLOW_REPORT, note, read_notes
+from .evidence import OTHER_REPORT, SLOW_REPORT
+from .notes import note, read_notes
 from .noting import Noting
 from .planning import (
     ATTACK_START_UP,

@@ -14,7 +14,7 @@ from ..files import write_whole
 from ..images import for_statistics, parts
 from ..recipe import Recipe
 from ..runs import RunDirectory
-from .evidence import note
+from .notes import note
 
 OTHER_WEIGHTS = "model-other.safetensors"
 """the weights that a run did not keep, in its directory"""

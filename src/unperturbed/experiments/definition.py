@@ -124,8 +124,8 @@ class Found(Protocol):
         """How far the one lies above the other, where both are known on the same images."""
         ...
 
-    def gain(self, higher: str, lower: str, strong: str, weak: str, /) -> Difference | None:
-        """By how much more one trial lies above another under the first attack than under the second."""
+    def gain(self, lead: tuple[Cell, Cell], other: tuple[Cell, Cell], /) -> Difference | None:
+        """By how much more the first cell of one pair lies above its second than in the other pair."""
         ...
 
     def minutes(self, trial: str, /) -> tuple[float, str] | None:

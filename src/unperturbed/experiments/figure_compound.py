@@ -112,6 +112,16 @@ def statements(data: str) -> tuple[Statement, ...]:
             )
         ],
     )
+    throughout = above(
+        f"SRT+ is the best under PGD+ and GridAdv+ at every smaller perturbation fraction too, on {title}",
+        [
+            Comparison(Cell(srt, both, fraction), Cell(other, both, fraction))
+            for other in others
+            for both in BOTH
+            for fraction in FRACTIONS
+            if fraction < 1
+        ],
+    )
     if data == "cifar10":
         limited = falls_under(
             f"spatial defenses have limited benefit against PGD: on {title} they are under {NEARLY_NOTHING:g} % at "
@@ -121,7 +131,17 @@ def statements(data: str) -> tuple[Statement, ...]:
                 for method in ("spatial-worst-of-k", "spatial-srt")
             ],
         )
-        return stronger, better, sequential, single, either, limited
+        return stronger, better, throughout, sequential, single, either, limited
+    limited = above(
+        f"spatial defenses have limited benefit against PGD: on {title} they are under the pixel-wise ones at every "
+        f"perturbation fraction from {SOON:g} on",
+        [
+            Comparison(Cell(f"{data}-{pixel}", "pgd", fraction), Cell(f"{data}-{spatial}", "pgd", fraction))
+            for pixel, spatial in (("pixel-at", "spatial-worst-of-k"), ("pixel-srt", "spatial-srt"))
+            for fraction in FRACTIONS
+            if fraction >= SOON
+        ],
+    )
     by_so_much = above(
         "on MNIST SRT+ is more than 7 points above AT+ under PGD+, and more than 10 under GridAdv+",
         [
@@ -129,4 +149,4 @@ def statements(data: str) -> tuple[Statement, ...]:
             *over(srt, f"{data}-compound-at", ("gridadv+",), 10.0),
         ],
     )
-    return stronger, better, sequential, single, either, by_so_much
+    return stronger, better, throughout, sequential, single, either, limited, by_so_much

@@ -42,12 +42,10 @@ class Measured:
         """The difference on the same images, over the seeds that both have; its error is of images and of seeds."""
         return self.contrast((cell,), (other,))
 
-    def gain(self, higher: str, lower: str, strong: str, weak: str, /) -> Difference | None:
+    def gain(self, lead: tuple[Cell, Cell], other: tuple[Cell, Cell], /) -> Difference | None:
         """The difference of two differences, on the same images too."""
-        return self.contrast(
-            (Cell(higher, strong), Cell(lower, weak)),
-            (Cell(lower, strong), Cell(higher, weak)),
-        )
+        (higher, lower), (others_higher, others_lower) = lead, other
+        return self.contrast((higher, others_lower), (lower, others_higher))
 
     def contrast(self, plus: Sequence[Cell], minus: Sequence[Cell]) -> Difference | None:
         """What cells have together over as many others, over the seeds that all of them have.

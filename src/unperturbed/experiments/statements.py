@@ -51,21 +51,23 @@ def mostly_above(words: str, comparisons: Sequence[Comparison], *, least: int | 
     return Statement(words=words, check=check)
 
 
-def wider(words: str, pairs: Sequence[tuple[str, str]], strong: str, weak: str) -> Statement:
-    """That in each pair the first trial is above the second under one attack, and by more than under another."""
+def wider(words: str, leads: Sequence[tuple[Comparison, Comparison]]) -> Statement:
+    """That in each pair of comparisons the first holds, and by more than the second."""
 
     def check(found: Found) -> Finding:
         told: list[Told] = []
-        for higher, lower in pairs:
-            gain = found.gain(higher, lower, strong, weak)
-            first, second = (found.difference(Cell(higher, name), Cell(lower, name)) for name in (strong, weak))
+        for lead, other in leads:
+            gain = found.gain((lead.higher, lead.lower), (other.higher, other.lower))
+            first, second = (found.difference(each.higher, each.lower) for each in (lead, other))
             if gain is None or first is None or second is None:
                 continue
-            leads = f"{ATTACKS[strong]} {first.points:+.2f}, {ATTACKS[weak]} {second.points:+.2f}"
-            figures = f"{higher} over {lower}: {leads}: {gain.points:+.2f} ± {gain.error:.2f}"
+            named, again = (f"{each.higher.trial} over {each.lower.trial}: " for each in (lead, other))
+            leading = f"{ATTACKS[lead.higher.column]} {first.points:+.2f}"
+            led = f"{ATTACKS[other.higher.column]} {second.points:+.2f}"
+            both = f"{named}{leading}, {'' if again == named else again}{led}"
             verdict: Verdict = min((decided(gain, 0.0), decided(first, 0.0)), key=WORST_FIRST.index)
-            told.append((verdict, min(gain.points, first.points), figures))
-        return summed_up(told, len(pairs) - len(told), len(pairs))
+            told.append((verdict, min(gain.points, first.points), f"{both}: {gain.points:+.2f} ± {gain.error:.2f}"))
+        return summed_up(told, len(leads) - len(told), len(leads))
 
     return Statement(words=words, check=check)
 

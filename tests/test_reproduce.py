@@ -73,6 +73,10 @@ def refused(*words, capsys):
     return sentence
 
 
+BESIDE_SPATIAL_TABLES = ("table-2", "table-6", "table-9")
+"""experiments with a statement that also speaks of the runs of another"""
+
+
 @pytest.mark.parametrize("name", list(experiments()))
 def test_every_experiment_runs_in_small_and_prints_a_number_in_each_cell(name, tmp_path, capsys):
     printed = reproduce(name, *SMOKE, "--out", tmp_path, capsys=capsys)
@@ -92,7 +96,9 @@ def test_every_experiment_runs_in_small_and_prints_a_number_in_each_cell(name, t
     assert "not yet measured" not in printed
     statements = [line for line in printed.splitlines() if line.startswith("- ")]
     assert len(statements) == len(experiments()[name].statements)
-    assert all(re.match(r"- not judged by a smoke run: .* \(.+\)$", line) for line in statements), (
+    waiting = [line for line in statements if line.startswith("- not yet: ")]
+    assert len(waiting) == (name in BESIDE_SPATIAL_TABLES)
+    assert all(re.match(r"- not judged by a smoke run: .* \(.+\)$", line) for line in set(statements) - {*waiting}), (
         "digits decide none"
     )
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.json*")}
@@ -224,7 +230,7 @@ def test_the_shortest_trainings_are_timed_alone_over_the_epochs_that_they_are_ca
 def test_runs_that_experiments_share_are_trained_once():
     every = planned(list(experiments().values()), "paper", "own", (0,))
     names = [run.name for run in every]
-    assert len(names) == len(set(names)) == 138
+    assert len(names) == len(set(names)) == 140
     recipes = [replace(run.recipe, name="") for run in every]
     assert len(set(recipes)) == len(recipes)
     assert "cifar10-spatial-srt-seed-0" in [run.name for run in planned(chosen(["table-1"]), "paper", "own", (0,))]

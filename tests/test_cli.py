@@ -18,9 +18,10 @@ from evaluated_runs import write_card
 from unperturbed import recipe as recipe_files
 from unperturbed.cli import COMMANDS, main
 from unperturbed.models import DigitsCNN
-from unperturbed.neighborhoods import Affine, Blur, Composed, Linf, Spatial
+from unperturbed.neighborhoods import Affine, Blur, Color, Composed, Linf, Spatial
 from unperturbed.objectives import SRT
-from unperturbed.recipes import RECIPES, named
+from unperturbed.recipes import RECIPES, named, usual_budget
+from unperturbed.recipes.against import against
 from unperturbed.recipes.budgets import SETS, Budget
 from unperturbed.recipes.methods import DEFENSES
 from unperturbed.report import read
@@ -488,6 +489,44 @@ def test_what_a_run_was_trained_against_is_tried_too_or_said_not_to_be(finished,
         f"this run was trained against {Affine()}, which none of these attacks tries: up.attacks.random(Affine("
     )
     assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--against", "warps,blur"], ["--against=blur", "--against", "warps, blur"]])
+def test_a_recipe_is_pointed_at_several_perturbations_within_the_budget_of_its_data(words, capsys):
+    main(["train", RECIPE, "--data.name", "my.npz", *words, "--objective.weight", "0.5", "--dry-run"])
+    recipe = recipe_files.loads(capsys.readouterr().out)
+    around = Composed(parts=(Spatial(rotation=30.0, translation=3.0), Blur(sigma=1.0)))
+    assert recipe.objective == SRT(solver=WorstOfK(around=around), weight=0.5, forward="together")
+    assert (recipe.name, recipe.ramp) == (f"{RECIPE}-against-warps-blur", named(RECIPE).ramp)
+
+
+def test_pixels_and_warps_together_are_what_srt_plus_is_trained_against():
+    pointed = against(named("cifar10-pixel-srt"), "pixels,warps", usual_budget("cifar10"))
+    plus = named("cifar10-compound-srt")
+    assert (pointed.objective, pointed.ramp) == (plus.objective, plus.ramp)
+    alone = against(named("cifar10-pixel-srt"), "pixels", usual_budget("cifar10"))
+    assert (alone.objective, alone.ramp) == (named("cifar10-pixel-srt").objective, named("cifar10-pixel-srt").ramp)
+
+
+def test_held_out_images_are_searched_for_the_same_perturbations():
+    pointed = against(named("digits-pixel-srt-fast"), "color", usual_budget("digits"))
+    assert pointed.validation.solver == pointed.objective.solver == WorstOfK(around=Color())
+
+
+@pytest.mark.parametrize(
+    ("recipe", "names", "sentence"),
+    [
+        (
+            RECIPE,
+            "pixels,wraps",
+            "--against has no 'wraps', did you mean 'warps'? (there are pixels, warps, blur, color)",
+        ),
+        (RECIPE, "", "--against has no ''"),
+        ("digits-pixel-standard", "blur", "--against needs a recipe that searches for perturbations, which digits"),
+    ],
+)
+def test_perturbations_that_are_not_there_or_not_searched_for_are_refused(refused, recipe, names, sentence):
+    assert sentence in refused("train", recipe, "--against", names)
 
 
 def test_a_whole_table_of_the_paper_is_named_by_one_word(finished):

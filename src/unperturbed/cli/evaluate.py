@@ -20,8 +20,8 @@ from ..printing import printable
 from ..processes import joined
 from ..progress import Bars, Lines, watching
 from ..recipes import RECIPES, usual_budget
+from ..recipes.against import attacks_for, without_attack
 from ..recipes.budgets import Budget, chosen, expanded
-from ..recipes.trained_for import attacks_for, without_attack
 from ..report import Report
 from ..runs import RunDirectory
 from ..solvers import require_count, require_positive

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import is_dataclass, replace
+from itertools import zip_longest
 from types import NoneType
 from typing import Any, TypeVar, get_args
 
@@ -93,6 +94,16 @@ def leading_word(arguments: list[str]) -> tuple[str | None, list[str]]:
     if arguments and not arguments[0].startswith("-"):
         return arguments[0], arguments[1:]
     return None, arguments
+
+
+def value_of(option: str, words: list[str]) -> str | None:
+    """What follows an option, wherever it stands; the last where it is given twice, as options are read."""
+    found = None
+    for word, following in zip_longest(words, words[1:]):
+        name, equals, value = word.partition("=")
+        if name == option:
+            found = value if equals else following
+    return found
 
 
 def refuse_options(words: list[str], reason: str, *beginnings: str) -> None:

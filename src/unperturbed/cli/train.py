@@ -14,10 +14,11 @@ from ..printing import in_shell, printable, quoted
 from ..processes import joined
 from ..progress import Titled, watching
 from ..recipe import Recipe
-from ..recipes import named
+from ..recipes import named, usual_budget
+from ..recipes.against import against
 from ..signals import stopping_after_a_step
 from ..training import train_together
-from .options import EXAMPLE, leading_words, parse, refuse_options
+from .options import EXAMPLE, leading_words, parse, refuse_options, value_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,9 @@ class Train:
     """directory of the run; runs/RECIPE if not given"""
     data: Path | None = None
     """folder with the data set's files; else the environment variable UNPERTURBED_DATA, else a download"""
+    against: str | None = None
+    """pixels, warps, blur and color, or several of them separated by commas, searched together in place of what the
+    recipe searches, as far as `evaluate` attacks on its data"""
     unlabeled: tuple[str, ...] = ()
     """files of unlabeled images besides those of the data set, .npy or raw bytes, or folders of them: the same as
     --data.unlabeled-files"""
@@ -52,6 +56,9 @@ class Train:
 def train(arguments: list[str]) -> None:
     """Train by a recipe."""
     defaults, rest = recipes_named_first(arguments)
+    if (names := value_of("--against", rest)) is not None:
+        data = value_of("--data.name", rest)
+        defaults = [against(default, names, usual_budget(data or default.data.name)) for default in defaults]
     commands = [
         with_files(parse(Train, rest, default=Train(recipe=default), usage="train RECIPE")) for default in defaults
     ]

@@ -169,9 +169,8 @@ def through(network: nn.Module, layout: Layout, *, trained: bool = False) -> Cal
 
     def answer(x: Tensor, shares: Tensor | None = None) -> Tensor:
         with nullcontext() if shares is None else SeparateNorms(shares):
-            if trained:
-                return layout(network, x, trained=True).to(x.dtype)
-            return answer_of(partial(layout, network, trained=False), x).to(x.dtype)
+            ask = partial(layout, network, trained=trained)
+            return (ask(x) if trained else answer_of(ask, x)).to(x.dtype)
 
     return answer
 

@@ -1,5 +1,6 @@
 """What a run is trained against: a recipe pointed at other perturbations, and the attacks that try them."""
 
+from collections.abc import Iterable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, cast
 
@@ -12,18 +13,17 @@ from ..solvers import PGD, Sequential, Solver, WorstOfK
 from .budgets import Budget
 from .methods import COMPOUND_RAMP
 
-PERTURBATIONS = ("pixels", "warps", "blur", "color")
+PERTURBATIONS = {"pixels": "pgd", "warps": "gridadv", "blur": "blur", "color": "color"}
+"""what a recipe can be pointed at, and the attack of a budget that says how far"""
 ATTACK_IN = {Linf: "pgd", L2: "ddn", L0: "jsma", Spatial: "gridadv", Blur: "blur", Color: "color"}
 """for each kind of neighborhood an attack that searches it"""
-DRAWS = 10
-"""of the search for the worst warp, blur and color, as of the paper's spatial one"""
 
 
 def against(recipe: Recipe, names: str, budget: Budget) -> Recipe:
     """The recipe with a search for all of these perturbations at once, as far as the budget goes.
 
-    Pixels come first and all others on top, as in SRT+; like that it takes one forward pass for clean and perturbed
-    images where others take part, and lambda grows where pixels do too.
+    Pixels come first and all others on top, as in SRT+. As there, clean and perturbed images go through in one pass
+    where others than pixels are among them, and lambda grows where pixels are too.
     """
     asked = dict.fromkeys(name.strip() for name in names.split(","))
     for name in asked:
@@ -33,7 +33,7 @@ def against(recipe: Recipe, names: str, budget: Budget) -> Recipe:
     objective: Any = recipe.objective
     if not hasattr(objective, "solver"):
         raise ValueError(f"--against needs a recipe that searches for perturbations, which {recipe.name} does not")
-    others, solver = [name for name in asked if name != "pixels"], solver_for(list(asked), budget)
+    others, solver = [name for name in asked if name != "pixels"], solver_for(asked, budget)
     if others and hasattr(objective, "forward"):
         objective = replace(objective, forward="together")
     validation = recipe.validation
@@ -46,16 +46,16 @@ def against(recipe: Recipe, names: str, budget: Budget) -> Recipe:
     )
 
 
-def solver_for(names: list[str], budget: Budget) -> Solver:
+def solver_for(names: Iterable[str], budget: Budget) -> Solver:
     """A search for the worst of these perturbations together: gradients lead it over pixels, draws over the rest."""
     attacks = budget.attacks()
-    kinds = {"warps": "gridadv", "blur": "blur", "color": "color"}
-    parts = tuple(cast(Neighborhood, attacks[kinds[name]].within) for name in names if name in kinds)
-    ascent = PGD(around=Linf(eps=budget.eps), steps=budget.steps, step_size=budget.step_size)
-    if not parts:
-        return ascent
-    draws = WorstOfK(around=parts[0] if len(parts) == 1 else Composed(parts=parts), k=DRAWS)
-    return Sequential(stages=(ascent, draws)) if "pixels" in names else draws
+    around: dict[str, Neighborhood] = {name: attacks[PERTURBATIONS[name]].within for name in names}
+    stages: list[Solver] = []
+    if "pixels" in around:
+        stages.append(PGD(around=around.pop("pixels"), steps=budget.steps, step_size=budget.step_size))
+    if parts := tuple(around.values()):
+        stages.append(WorstOfK(around=parts[0] if len(parts) == 1 else Composed(parts=parts)))
+    return stages[0] if len(stages) == 1 else Sequential(stages=tuple(stages))
 
 
 def neighborhoods_of(part: object) -> list[Neighborhood]:

@@ -28,13 +28,12 @@ Stated = Searched | DDN | JSMA | CarliniWagnerL2 | Pointwise | AutoAttack
 PIXEL_ROWS = ("fgsm", "pgd", "mi-fgsm", "jsma", "cw", "pointwise", "ddn")
 SPATIAL_ROWS = ("randadv", "gridadv", "randadv.t", "gridadv.t", "randadv.r", "gridadv.r")
 COMPOUND_ROWS = ("pgd+", "gridadv+")
-APPEARANCE = ("blur", "color")
 SETS: Mapping[str, tuple[str, ...]] = {
     "paper": PIXEL_ROWS + SPATIAL_ROWS + COMPOUND_ROWS,
     "pixel": PIXEL_ROWS,
     "spatial": SPATIAL_ROWS,
     "compound": ("pgd", "gridadv", *COMPOUND_ROWS),
-    "appearance": APPEARANCE,
+    "appearance": ("blur", "color"),
     "quick": ("fgsm", "pgd", "randadv", "gridadv"),
     "trust": ("pgd-restarts", "cw", "autoattack", "gridadv"),
 }

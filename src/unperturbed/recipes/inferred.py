@@ -13,6 +13,12 @@ from .budgets import Budget
 
 MOST_STEPS = 10_000
 """of an attack that is made again; settings that ask for more are no habit of ours"""
+SLOTS = {
+    **{name: name for name in ("eps", "steps", "step_size", "rotation", "translation", "pixels")},
+    "sigma": "blur",
+    "brightness": "color",
+}
+"""the words of settings, and the fields of a budget that they tell"""
 CAPPED_BY_L2 = ("ddn", "cw-l2")
 
 
@@ -22,14 +28,12 @@ def budget_of(result: AttackResult, usual: Budget) -> Budget | None:
     It is the one that differs from the usual one in as little as possible.
     """
     stated: dict[str, float] = {}
-    for name in ("eps", "steps", "step_size", "rotation", "translation", "pixels", "sigma", "brightness"):
+    for name, slot in SLOTS.items():
         found = re.search(rf"\b{name}=([0-9.e+-]{{1,24}})", result.settings)
         if found is not None:
-            stated["l2" if name == "eps" and result.name in CAPPED_BY_L2 else name] = number(found[1])
-    if "sigma" in stated:
-        stated["blur"] = stated.pop("sigma")
-    if "brightness" in stated:
-        stated["color"] = round(stated.pop("brightness") / Color().brightness, 12)
+            stated["l2" if name == "eps" and result.name in CAPPED_BY_L2 else slot] = number(found[1])
+    if "color" in stated:
+        stated["color"] = round(stated["color"] / Color().brightness, 12)
     for name in ("steps", "pixels"):
         if not 0 < stated.get(name, 1) <= MOST_STEPS:
             return None

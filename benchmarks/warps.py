@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch.nn.functional as F
 import tyro
-from torch import Tensor
 
-from unperturbed import Spatial, evaluate, load, recipe
+from unperturbed import Spatial, TurnThenShift, evaluate, load, recipe
 from unperturbed.attacks import grid, random
 from unperturbed.datasets import load as load_images
 from unperturbed.recipes.cifar10 import BUDGET
@@ -25,25 +23,9 @@ from unperturbed.runtime import pick_device, provenance
 
 ONE, TWO = "one", "two"
 COLUMNS = {"randadv": "RandAdv", "gridadv": "GridAdv"}
-MARGIN = 5
-"""pixels around an image that are kept between turn and shift: shifts are of three at most"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Twice(Spatial):
-    """A rotation and a translation, each with an interpolation of its own."""
-
-    def transform(self, x: Tensor, theta: Tensor) -> Tensor:
-        # A warp that only turns, or only shifts, is the same by one interpolation and by two.
-        turn, shift = theta * theta.new_tensor([1.0, 0.0, 0.0]), theta * theta.new_tensor([0.0, 1.0, 1.0])
-        once = Spatial(rotation=self.rotation, translation=self.translation)
-        turned = once.transform(F.pad(x, (MARGIN,) * 4), turn)
-        return once.transform(turned, shift)[..., MARGIN:-MARGIN, MARGIN:-MARGIN]
-
-
 WARPS = {
     ONE: Spatial(rotation=BUDGET.rotation, translation=BUDGET.translation),
-    TWO: Twice(rotation=BUDGET.rotation, translation=BUDGET.translation),
+    TWO: TurnThenShift(rotation=BUDGET.rotation, translation=BUDGET.translation),
 }
 ATTACKS = {
     f"{name}, {times}": attack(around)

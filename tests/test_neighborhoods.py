@@ -7,7 +7,20 @@ import torch
 
 from reference import solvers as slow
 from unperturbed.evaluation import checked
-from unperturbed.neighborhoods import L0, L1, L2, Affine, Blur, Box, Color, Composed, Linf, Neighborhood, Spatial
+from unperturbed.neighborhoods import (
+    L0,
+    L1,
+    L2,
+    Affine,
+    Blur,
+    Box,
+    Color,
+    Composed,
+    Linf,
+    Neighborhood,
+    Spatial,
+    TurnThenShift,
+)
 
 WITH_RADIUS = {
     "Linf": Linf(eps=8 / 255),
@@ -19,6 +32,8 @@ WITH_RADIUS = {
     "Spatial": Spatial(),
     "Spatial with border": Spatial(rotation=180.0, translation=1.5, padding="border"),
     "Spatial with reflection": Spatial(rotation=5.0, padding="reflection"),
+    "TurnThenShift": TurnThenShift(),
+    "wide TurnThenShift": TurnThenShift(rotation=180.0, translation=1.5),
     "Affine": Affine(),
     "wide Affine": Affine(rotation=180.0, translation=1.5, scale=1.0, shear=80.0, padding="border"),
     "Blur": Blur(),
@@ -36,6 +51,7 @@ NEIGHBORHOODS = WITH_RADIUS | {
     "rotation alone": Spatial(translation=0.0),
     "translation alone": Spatial(rotation=0.0),
     "Spatial of radius 0": Spatial(rotation=0.0, translation=0.0),
+    "TurnThenShift of radius 0": TurnThenShift().scaled(0.0),
     "hue alone": Color(brightness=0.0, contrast=0.0, saturation=0.0),
     "shear alone": Affine(rotation=0.0, translation=0.0, scale=0.0),
     "Blur of radius 0": Blur(sigma=0.0),
@@ -43,7 +59,7 @@ NEIGHBORHOODS = WITH_RADIUS | {
     "Composed of radius 0": Composed(parts=(Spatial(), L1())).scaled(0.0),
 }
 POINTLESS = [name for name in NEIGHBORHOODS if name.endswith("of radius 0")]
-BOXES = Spatial | Affine | Blur | Color
+BOXES = Spatial | TurnThenShift | Affine | Blur | Color
 
 every_neighborhood = pytest.mark.parametrize("around", NEIGHBORHOODS.values(), ids=NEIGHBORHOODS)
 every_radius = pytest.mark.parametrize("around", WITH_RADIUS.values(), ids=WITH_RADIUS)
@@ -392,6 +408,8 @@ def test_a_grid_refuses_wrong_counts(points, x):
         ("L1.eps", L1),
         ("Spatial.rotation", Spatial),
         ("Spatial.translation", Spatial),
+        ("TurnThenShift.rotation", TurnThenShift),
+        ("TurnThenShift.translation", TurnThenShift),
         ("Affine.rotation", Affine),
         ("Affine.translation", Affine),
         ("Affine.scale", Affine),

@@ -10,13 +10,14 @@ import torch.nn.functional as F
 import unperturbed
 from unperturbed.datasets import load
 from unperturbed.models import DigitsCNN
-from unperturbed.neighborhoods import L0, L1, L2, Affine, Blur, Color, Composed, Linf, Spatial
+from unperturbed.neighborhoods import L0, L1, L2, Affine, Blur, Color, Composed, Linf, Spatial, TurnThenShift
 from unperturbed.objectives import SRT
 from unperturbed.recipe import Recipe, dumps, loads
 from unperturbed.solvers import FGSM, PGD, Grid, MomentumPGD, WorstOfK
 from unperturbed.training import fit
 
 BOXES = {
+    "TurnThenShift": (TurnThenShift(translation=1.0), (7, 3, 1)),
     "Affine": (Affine(translation=1.0), (3, 1, 1, 2, 2)),
     "Blur": (Blur(), (3,)),
     "Color": (Color(), (2, 2, 2, 2)),
@@ -127,6 +128,25 @@ def test_a_step_in_l1_moves_values_of_the_image_that_the_parts_before_made(x, rn
 def test_the_share_of_a_step_is_a_fraction(share):
     with pytest.raises(ValueError, match=f"share must be a fraction between 0 and 1, got {share}"):
         L1(share=share)
+
+
+# TurnThenShift
+
+
+@pytest.mark.parametrize("kept", [(1, 0, 0), (0, 1, 1)], ids=["turned", "shifted"])
+def test_a_second_interpolation_changes_nothing_where_a_warp_only_turns_or_only_shifts(kept, x, rng):
+    theta = Spatial().sample(x, rng) * x.new_tensor(kept)
+    torch.testing.assert_close(TurnThenShift().transform(x, theta), Spatial().transform(x, theta))
+
+
+@pytest.mark.parametrize("translation", [0.5, 3.0])
+def test_a_rotated_image_is_shifted_on_a_canvas_that_keeps_what_comes_back(translation, x, rng):
+    around, once = TurnThenShift(rotation=170.0, translation=translation), Spatial(rotation=170.0, translation=3.0)
+    theta = around.sample(x, rng)
+    turned = once.transform(F.pad(x, (16,) * 4), theta * x.new_tensor([1, 0, 0]))
+    theirs = once.transform(turned, theta * x.new_tensor([0, 1, 1]))[..., 16:-16, 16:-16]
+    torch.testing.assert_close(around.transform(x, theta), theirs)
+    assert not torch.allclose(around.transform(x, theta), once.transform(x, theta))
 
 
 # Affine
@@ -490,6 +510,7 @@ def test_each_is_public_and_says_what_it_is_in_words(around):
 def test_budgets_in_words():
     assert str(L1(eps=12)) == "L1 12"
     assert str(Blur(sigma=1.5)) == "blur <= 1.5 px"
+    assert str(TurnThenShift()) == "<= 30 degrees, then <= 3 px"
     assert str(Affine()) == "<= 30 degrees, <= 3 px, zoom <= exp(0.1), shear <= 10 degrees"
     assert str(Color()) == "brightness <= 0.1, contrast <= 0.2, saturation <= 0.2, hue <= 15 degrees"
     assert str(Composed(parts=(Blur(), Linf(eps=0.1)))) == "blur <= 1 px, then Linf 0.1"

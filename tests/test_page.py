@@ -201,6 +201,7 @@ def test_attacks_are_made_again_from_their_settings():
             usual_budget(data),
             replace(usual_budget(data), fraction=0.5, steps=7, pixels=3),
             replace(usual_budget(data), blur=2.5, color=0.3),
+            replace(usual_budget(data), interpolations=2, rotation=12.0),
         ):
             for name, attack in budget.attacks().items():
                 result = AttackResult(

@@ -32,7 +32,7 @@ from unperturbed.experiments.account import experiment_text
 from unperturbed.experiments.catalog import chosen, experiments
 from unperturbed.experiments.definition import Trial
 from unperturbed.experiments.genuine import SHA256
-from unperturbed.experiments.lambda_tables import by_the_authors
+from unperturbed.experiments.lambda_tables import by_the_authors, by_their_warps
 from unperturbed.experiments.measured import Measured
 from unperturbed.experiments.planning import attacked_at_once, groups, planned
 from unperturbed.experiments.reproduction import Reproduction, Stopping
@@ -43,13 +43,14 @@ from unperturbed.experiments.terrain import surfaces_around
 from unperturbed.files import write_whole
 from unperturbed.guards import DivergedError
 from unperturbed.models import DigitsCNN, ResNet
-from unperturbed.neighborhoods import Linf
+from unperturbed.neighborhoods import Linf, TurnThenShift
 from unperturbed.progress import Lines
 from unperturbed.recipe import Recipe, Validation
 from unperturbed.recipes import cifar10, named
 from unperturbed.recipes.published import COMPARED_ON_CIFAR10, COMPARED_ON_MNIST
 from unperturbed.runs import RunDirectory
 from unperturbed.signals import StoppedError
+from unperturbed.solvers import WorstOfK
 from unperturbed.training import fresh_model, train
 from unperturbed.unfinished import Part, Unfinished
 
@@ -1001,3 +1002,15 @@ def test_rows_of_the_authors_code_differ_from_ours_in_split_and_augmentation_alo
         ours = named(trial.recipe.name)
         assert trial.recipe == replace(ours, data=replace(ours.data, split="first", crop=0, flip=True))
         assert trial.recipe.data.unlabeled == 0
+
+
+def test_rows_by_their_warps_are_trained_and_attacked_by_two_interpolations():
+    theirs = (by_the_authors("cifar10", 25)[1].recipe, named("cifar10-spatial-srt-authors"))
+    for trial, once in zip(by_their_warps("cifar10"), theirs, strict=True):
+        warps = TurnThenShift(rotation=30.0, translation=3.0)
+        assert trial.recipe == replace(once, objective=replace(once.objective, solver=WorstOfK(around=warps)))
+        assert trial.name == f"{once.name}{trial.variant}" and trial.variant.endswith("-warps")
+        assert {name: attack.within for name, attack in trial.attacks_at("paper").items()} == {
+            "randadv": warps,
+            "gridadv": warps,
+        }

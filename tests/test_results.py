@@ -513,21 +513,6 @@ def test_the_page_of_fidelity_shows_what_a_second_interpolation_costs(monkeypatc
     assert f"stays {two:.0f} points above RT here, {one:.0f} by one interpolation" in page
 
 
-def test_two_interpolations_differ_from_one_only_where_a_warp_turns_and_shifts(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
-    from warps import ONE, TWO, WARPS
-
-    x, theta = torch.rand(2, 3, 32, 32), torch.tensor([[30.0, -3.0, 1.5], [-17.0, 1.5, 3.0]])
-    once, twice = (WARPS[times].transform for times in (ONE, TWO))
-    for kept, same in (((1, 0, 0), True), ((0, 1, 1), True), ((1, 1, 1), False)):
-        some = theta * torch.tensor(kept)
-        assert torch.allclose(once(x, some), twice(x, some), atol=1e-4) == same
-    padded = torch.nn.functional.pad(x, (16,) * 4)
-    turned = once(padded, theta * torch.tensor([1, 0, 0]))
-    theirs = once(turned, theta * torch.tensor([0, 1, 1]))[..., 16:-16, 16:-16]
-    assert torch.allclose(twice(x, theta), theirs, atol=1e-4)
-
-
 def test_the_page_of_scale_shows_what_was_measured(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from reservoir import markdown

@@ -10,7 +10,20 @@ with ending_at_once() if started_as_command() else nullcontext():
     from .evaluation import evaluate
     from .finished import Finished, load
     from .losses import Against, cross_entropy, kl, margin
-    from .neighborhoods import L0, L1, L2, Affine, Blur, Box, Color, Composed, Linf, Neighborhood, Spatial
+    from .neighborhoods import (
+        L0,
+        L1,
+        L2,
+        Affine,
+        Blur,
+        Box,
+        Color,
+        Composed,
+        Linf,
+        Neighborhood,
+        Spatial,
+        TurnThenShift,
+    )
     from .objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Objective, Standard, Terms, frozen
     from .recipe import SGD, Recipe, Teacher, Validation
     from .report import Report
@@ -64,6 +77,7 @@ __all__ = [
     "Surface",
     "Teacher",
     "Terms",
+    "TurnThenShift",
     "Validation",
     "WorstOfK",
     "attacks",

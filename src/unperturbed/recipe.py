@@ -10,7 +10,21 @@ from .averaging import Average, require_average
 from .data import Data
 from .engine import Precision
 from .models import Architecture
-from .neighborhoods import L0, L1, L2, Affine, Blur, Box, Color, Composed, Linf, Neighborhood, Spatial, require_radius
+from .neighborhoods import (
+    L0,
+    L1,
+    L2,
+    Affine,
+    Blur,
+    Box,
+    Color,
+    Composed,
+    Linf,
+    Neighborhood,
+    Spatial,
+    TurnThenShift,
+    require_radius,
+)
 from .objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Objective, Standard, require_objective
 from .printing import printable, quoted
 from .schedules import Cyclic, Piecewise, Ramp, Schedule, require_fractions
@@ -183,8 +197,8 @@ def of_teacher(recipe: Recipe) -> Recipe:
 
 
 PARTS: Parts = {
-    Neighborhood: (Linf, L2, L1, L0, Spatial, Affine, Blur, Color, Composed),
-    Box: (Spatial, Affine, Blur, Color, Composed),
+    Neighborhood: (Linf, L2, L1, L0, Spatial, TurnThenShift, Affine, Blur, Color, Composed),
+    Box: (Spatial, TurnThenShift, Affine, Blur, Color, Composed),
     Solver: (PGD, MomentumPGD, FGSM, NFGSM, PowerIteration, WorstOfK, Grid, Sequential, Strongest),
     Objective: (Standard, AT, SRT, TRADES, KLR, UAT, Mixture),
     Schedule: (Piecewise, Cyclic),

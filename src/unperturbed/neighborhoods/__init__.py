@@ -22,7 +22,7 @@ from .definition import (
     require_radius,
 )
 from .pixels import L0, L1, L2, Linf, changed_pixels, norm
-from .warps import Affine, Spatial
+from .warps import Affine, Spatial, TurnThenShift
 
 __all__ = [
     "L0",
@@ -39,6 +39,7 @@ __all__ = [
     "Neighborhood",
     "Spatial",
     "Strider",
+    "TurnThenShift",
     "box_grid",
     "changed_pixels",
     "in_a_line",

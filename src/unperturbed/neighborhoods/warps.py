@@ -1,6 +1,7 @@
 """Spatial neighborhoods: the image is moved, its colors are not."""
 
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Literal, Self
 
 import torch
@@ -68,6 +69,62 @@ class Spatial:
     def radius(self, x: Tensor) -> Tensor:
         """The bound of each parameter, shape (3,)."""
         return beside(x, self.rotation, self.translation, self.translation)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnThenShift:
+    """Spatial with a second bilinear interpolation: what a rotation leaves is shifted, as in the authors' code.
+
+    theta is that of Spatial, and so is T(x; theta) where an image is only turned or only shifted. Otherwise the
+    second interpolation blurs what the first left; pixels that are turned out of the image and shifted back are kept.
+    """
+
+    rotation: float = 30.0
+    """largest rotation in degrees, either way"""
+    translation: float = 3.0
+    """largest shift in pixels, along each axis and either way"""
+
+    def __post_init__(self) -> None:
+        require_radius("TurnThenShift.rotation", self.rotation)
+        require_radius("TurnThenShift.translation", self.translation)
+
+    def __str__(self) -> str:
+        return f"<= {self.rotation:g} degrees, then <= {self.translation:g} px"
+
+    def identity(self, x: Tensor) -> Tensor:
+        return self.once.identity(x)
+
+    def sample(self, x: Tensor, rng: Generator) -> Tensor:
+        return self.once.sample(x, rng)
+
+    def transform(self, x: Tensor, theta: Tensor) -> Tensor:
+        kept = ceil(self.translation) + 1
+        turn, shift = F.pad(theta[:, :1], (0, 2)), F.pad(theta[:, 1:], (1, 0))
+        turned = self.once.transform(F.pad(x, (kept,) * 4), turn)
+        return self.once.transform(turned, shift)[..., kept:-kept, kept:-kept]
+
+    def project(self, x: Tensor, theta: Tensor) -> Tensor:
+        return self.once.project(x, theta)
+
+    def distance(self, x: Tensor, theta: Tensor) -> Tensor:
+        return self.once.distance(x, theta)
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        return self.once.direction(gradient)
+
+    def scaled(self, fraction: float) -> Self:
+        return replace(self, rotation=fraction * self.rotation, translation=fraction * self.translation)
+
+    def contains(self, x: Tensor, perturbed: Tensor) -> Tensor:
+        return self.once.contains(x, perturbed)
+
+    def grid(self, x: Tensor, points: tuple[int, ...]) -> Tensor:
+        return self.once.grid(x, points)
+
+    @property
+    def once(self) -> Spatial:
+        """The same warps by one interpolation."""
+        return Spatial(rotation=self.rotation, translation=self.translation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from ..attacks import (
     DDN,
@@ -18,7 +19,7 @@ from ..attacks import (
     pgd,
     random,
 )
-from ..neighborhoods import Blur, Color, Linf, Spatial, require_radius
+from ..neighborhoods import Blur, Color, Linf, Spatial, TurnThenShift, require_radius
 from ..printing import nearest
 from ..solvers import PGD, Grid, require_count, require_positive
 from ..surfaces import Scenario
@@ -80,6 +81,8 @@ class Budget:
     """largest rotation in degrees"""
     translation: float = 3.0
     """largest shift in pixels"""
+    interpolations: Literal[1, 2] = 1
+    """of a warp that turns and shifts; 2: what a rotation leaves is shifted, as in the authors' code: it blurs"""
     l2: float = 0.5
     """L2 cap of minimum-norm attacks (DDN, C&W-L2); the paper states none"""
     pixels: int = 12
@@ -98,6 +101,8 @@ class Budget:
             raise ValueError(
                 f"--budget.eps must lie between 0 and 1, the scale of pixels, got {self.eps}: write 8 of 255 as 8/255"
             )
+        if self.interpolations not in (1, 2):
+            raise ValueError(f"--budget.interpolations must be 1 or 2, got {self.interpolations}")
         require_positive("--budget.step-size", self.step_size)
         require_count("--budget.steps", self.steps)
         require_count("--budget.pixels", self.pixels)
@@ -106,11 +111,17 @@ class Budget:
         """How far attacks go along the two axes of a surface: eps and eps, or degrees and pixels."""
         return (self.eps, self.eps) if scenario == "pixel" else (self.rotation, self.translation)
 
+    @property
+    def warps(self) -> Spatial | TurnThenShift:
+        """The warps that spatial attacks search."""
+        kind = Spatial if self.interpolations == 1 else TurnThenShift
+        return kind(rotation=self.rotation, translation=self.translation).scaled(self.fraction)
+
     def attacks(self) -> Mapping[str, Stated]:
         """Every attack by its name."""
         eps, step_size, l2 = (max(self.fraction * size, NOTHING) for size in (self.eps, self.step_size, self.l2))
         ball = Linf(eps=eps)
-        warps = Spatial(rotation=self.rotation, translation=self.translation).scaled(self.fraction)
+        warps = self.warps
         shifts, turns = replace(warps, rotation=0.0), replace(warps, translation=0.0)
         ascent = PGD(around=ball, steps=self.steps, step_size=step_size, start="identity", keep="best")
         search = Grid(around=warps, enough=0.0)

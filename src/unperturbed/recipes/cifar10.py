@@ -29,7 +29,7 @@ from .methods import (
 BUDGET = Budget(eps=0.031, steps=10, step_size=0.007, rotation=30.0, translation=3.0, l2=0.5, pixels=12)
 BALL = Linf(eps=BUDGET.eps)
 ASCENT = PGD(around=BALL, steps=10, step_size=0.007)
-TURN = worst_of_ten(BUDGET.rotation, BUDGET.translation)
+TURN = worst_of_ten(BUDGET)
 TAUGHT_TIMES = 3.0
 """by how much the lambda of SRT++ is that of SRT where a teacher labels: of 1, 2 and 3 the best in trainings of 30
 epochs, on the test images"""

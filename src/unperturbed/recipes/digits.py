@@ -29,7 +29,7 @@ from .methods import (
 BUDGET = Budget(eps=0.15, steps=20, step_size=0.02, rotation=30.0, translation=1.0, l2=0.5, pixels=4)
 BALL = Linf(eps=BUDGET.eps)
 ASCENT = PGD(around=BALL, steps=7, step_size=0.04)
-TURN = worst_of_ten(BUDGET.rotation, BUDGET.translation)
+TURN = worst_of_ten(BUDGET)
 
 PIXEL = Scenario(
     setting=Recipe(

@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any
 
 from ..evaluation import settings_of
-from ..neighborhoods import Color
+from ..neighborhoods import Color, TurnThenShift
 from ..report import AttackResult
 from .budgets import Budget
 
@@ -34,10 +34,12 @@ def budget_of(result: AttackResult, usual: Budget) -> Budget | None:
             stated["l2" if name == "eps" and result.name in CAPPED_BY_L2 else slot] = number(found[1])
     if "color" in stated:
         stated["color"] = round(stated["color"] / Color().brightness, 12)
+    if f"{TurnThenShift.__name__}(" in result.settings:
+        stated["interpolations"] = 2
     for name in ("steps", "pixels"):
         if not 0 < stated.get(name, 1) <= MOST_STEPS:
             return None
-    whole = {name: int(stated[name]) for name in ("steps", "pixels") if name in stated}
+    whole = {name: int(stated[name]) for name in ("steps", "pixels", "interpolations") if name in stated}
     some = (names for count in range(len(stated) + 1) for names in combinations(stated, count))
     tried = (changed(usual, {name: (stated | whole)[name] for name in names}) for names in some)
     return next((budget for budget in tried if budget is not None and makes(budget, [result])), None)

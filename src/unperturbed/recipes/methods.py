@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ..averaging import Average
-from ..neighborhoods import L2, Linf, Spatial
+from ..neighborhoods import L2, Linf
 from ..objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Objective, Standard
 from ..recipe import SGD, Labeler, Recipe, Teacher, Validation
 from ..schedules import Cyclic, Ramp
 from ..solvers import FGSM, NFGSM, PGD, PowerIteration, Sequential, Solver, Strongest, WorstOfK
+from .budgets import Budget
 
 DEFENSES = {
     "standard": "cross-entropy on the labels alone",
@@ -170,9 +171,9 @@ def plusplus(scenario: Scenario, labeler: Labeler, *, times: float = 2.0, **chan
     )
 
 
-def worst_of_ten(rotation: float, translation: float) -> WorstOfK:
+def worst_of_ten(budget: Budget) -> WorstOfK:
     """The spatial training solver of the paper."""
-    return WorstOfK(around=Spatial(rotation=rotation, translation=translation), k=10)
+    return WorstOfK(around=budget.warps, k=10)
 
 
 def standard_teacher(steps: int, rate: float) -> Teacher:

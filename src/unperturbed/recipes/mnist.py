@@ -27,7 +27,7 @@ from .methods import (
 BUDGET = Budget(eps=0.3, steps=40, step_size=0.01, rotation=30.0, translation=3.0, l2=2.0, pixels=12)
 BALL = Linf(eps=BUDGET.eps)
 ASCENT = PGD(around=BALL, steps=40, step_size=0.01)
-TURN = worst_of_ten(BUDGET.rotation, BUDGET.translation)
+TURN = worst_of_ten(BUDGET)
 SCRIPT = SGD(rate=Piecewise(rate=0.01, milestones=(55 / 100, 75 / 100, 90 / 100)))
 """the rate of the authors' script for MNIST, over 100 epochs"""
 

@@ -7,7 +7,7 @@ import pytest
 
 from handmade import evidence, report
 from unperturbed.experiments.catalog import experiments
-from unperturbed.experiments.definition import Cell, Difference, Figure
+from unperturbed.experiments.definition import SURFACES, Cell, Difference, Figure
 from unperturbed.experiments.measured import Measured, standard_error
 from unperturbed.experiments.statements import (
     NOT_MEASURED,
@@ -421,9 +421,7 @@ def test_statements_speak_of_numbers_that_the_experiment_measures(name):
                 eps=0.1,
                 reports={part: report(90, dict.fromkeys(trial.attacks, 50)) for part in trial.fractions},
             ),
-            surfaces={
-                key: [50.0, 60.0] for key in ("surface.pixel", "surface.spatial", "peak.pixel", "peak.spatial")
-            },
+            surfaces={column: [50.0, 60.0] for column in SURFACES},
         )
         for trial in trials
     ]

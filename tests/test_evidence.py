@@ -25,7 +25,7 @@ from unperturbed.experiments.account import (
 from unperturbed.experiments.account import editions as editions_of
 from unperturbed.experiments.asked import as_asked
 from unperturbed.experiments.catalog import experiments
-from unperturbed.experiments.definition import Cell
+from unperturbed.experiments.definition import SURFACES, Cell
 from unperturbed.experiments.measured import Measured
 from unperturbed.experiments.noting import note_circumstances
 from unperturbed.experiments.planning import planned
@@ -476,6 +476,19 @@ def test_a_table_that_no_run_belongs_to_stands_on_the_page_as_well():
     run, missing = text.split("### Not run yet")
     assert "MNIST:" in run and "CIFAR-10:" not in run
     assert "CIFAR-10:" in missing and "| 48.66 / – |" in missing and "MNIST:" not in missing
+
+
+def test_surfaces_that_an_older_version_measured_count_where_they_were_inside_the_budget():
+    """Pixel-wise they reached 2 eps; and slopes and ruggedness were not known."""
+    old = {name: [50.0, 60.0] for name in ("surface.pixel", "surface.spatial", "peak.pixel", "peak.spatial")}
+    spatial, pixel = (evidence(f"mnist-{scenario}-srt", surfaces=old) for scenario in ("spatial", "pixel"))
+    assert files.loads(spatial.dumps()).samples(Cell("", "surface.spatial")).tolist() == [50.0, 60.0]
+    text = experiment_text(experiments()["figure-surfaces"], [spatial, pixel])
+    rows = [[cell.strip() for cell in row.split("|")[2:-1]] for row in text.splitlines() if row.startswith("| SRT ")]
+    assert rows == [["55.00", "–", "–", "55.00", "–"], *[["–"] * 5] * 3]
+    assert text.count("- not yet: ") == len(experiments()["figure-surfaces"].statements)
+    new = evidence("mnist-pixel-srt", surfaces={name: [50.0, 60.0] for name in SURFACES})
+    assert all(new.samples(Cell("", name)).tolist() == [50.0, 60.0] for name in SURFACES)
 
 
 def test_every_table_of_the_paper_stands_on_the_page():

@@ -30,7 +30,7 @@ from unperturbed.experiments import notes
 from unperturbed.experiments import reproduction as reproducing
 from unperturbed.experiments.account import experiment_text
 from unperturbed.experiments.catalog import chosen, experiments
-from unperturbed.experiments.definition import Trial
+from unperturbed.experiments.definition import SURFACES
 from unperturbed.experiments.genuine import SHA256
 from unperturbed.experiments.lambda_tables import by_the_authors, by_their_warps
 from unperturbed.experiments.measured import Measured
@@ -39,7 +39,6 @@ from unperturbed.experiments.reproduction import Reproduction, Stopping
 from unperturbed.experiments.results import present
 from unperturbed.experiments.scales import LONG_ATTACKS, scaled
 from unperturbed.experiments.settled import OTHER_WEIGHTS, other_weights, settle, weights_not_kept
-from unperturbed.experiments.terrain import surfaces_around
 from unperturbed.files import write_whole
 from unperturbed.guards import DivergedError
 from unperturbed.models import DigitsCNN, ResNet
@@ -975,26 +974,29 @@ def test_more_images_for_attacks_that_take_long_are_attacked_and_fewer_are_enoug
     assert more.complete(run)
 
 
-def test_surfaces_tell_where_answers_stay_right_and_how_high_the_loss_rises():
-    digits = load("digits")
-    trial = Trial(recipe=named("mnist-pixel-srt"), surfaces=True)
+def test_surfaces_that_an_older_version_measured_are_measured_again_and_nothing_is_attacked(tmp_path):
+    (run,) = planned(chosen(["figure-surfaces"]), "smoke", "own", (0,), "mnist-pixel-srt-seed-0")
+    reproduction(tmp_path).carry_out([run])
+    path, made = tmp_path / run.name, reproduction(tmp_path)
+    whole, written = notes.read_notes(path), (path / "report.json").read_bytes()
+    assert made.complete(run)
+    assert whole["surfaces"].keys() == SURFACES.keys()
+    for lacking in SURFACES:
+        notes.note(path, surfaces={name: values for name, values in whole["surfaces"].items() if name != lacking})
+        assert not made.complete(run), lacking
+    notes.note(path, surfaces={name: [0.0, 0.0] for name in SURFACES if name.startswith(("surface", "peak"))})
+    made.carry_out([run])
+    assert made.complete(run)
+    assert notes.read_notes(path) == whole
+    assert (path / "report.json").read_bytes() == written
 
-    class Always(torch.nn.Module):
-        def __init__(self, answer):
-            super().__init__()
-            self.answer = answer
 
-        def forward(self, x):
-            return 5.0 * torch.eye(10)[self.answer].expand(len(x), 10) + 0 * x.sum()
-
-    label = int(digits.test_labels[0])
-    others = replace(digits, test_labels=torch.full_like(digits.test_labels, label))
-    right = surfaces_around(Always(label), others, trial, "smoke")
-    wrong = surfaces_around(Always((label + 1) % 10), others, trial, "smoke")
-    for scenario in ("pixel", "spatial"):
-        assert right[f"surface.{scenario}"] == [100.0, 100.0]
-        assert wrong[f"surface.{scenario}"] == [0.0, 0.0]
-        assert max(right[f"peak.{scenario}"]) < 0.1 < 5 < min(wrong[f"peak.{scenario}"])
+def test_runs_whose_surfaces_none_asks_for_are_complete_without(tmp_path):
+    (run,) = planned(chosen(["table-6"]), "smoke", "own", (0,), "mnist-pixel-srt-lambda-0.2-seed-0")
+    made = reproduction(tmp_path)
+    made.carry_out([run])
+    assert "surfaces" not in notes.read_notes(tmp_path / run.name)
+    assert made.complete(run)
 
 
 def test_rows_of_the_authors_code_differ_from_ours_in_split_and_augmentation_alone():

@@ -7,7 +7,7 @@ import pytest
 
 from handmade import evidence, report
 from unperturbed.experiments.catalog import experiments
-from unperturbed.experiments.definition import Cell, Difference, Figure
+from unperturbed.experiments.definition import SURFACES, Cell, Difference, Figure
 from unperturbed.experiments.measured import Measured, standard_error
 from unperturbed.experiments.statements import (
     NOT_MEASURED,
@@ -27,6 +27,7 @@ from unperturbed.experiments.statements import (
     wider,
 )
 from unperturbed.recipes.published import printed
+from unperturbed.recipes.words import DATA_SETS, SCENARIOS
 from unperturbed.sweeps import Sweep
 
 GOAL = ", reaches the accuracy of the paper's fast SRT, clean and under PGD"
@@ -398,6 +399,11 @@ def test_the_statements_of_the_paper_are_all_there():
         "spatially unlabeled images pay more",
         "spatial defenses serve as augmentation",
         "SRT+ is the best under PGD+ and GridAdv+ at every smaller perturbation fraction",
+        "SRT is right on a larger part of the surface than standard training",
+        "the decision surface of standard training has larger slopes than that of SRT",
+        "the decision surface of SRT in the spatial scenario is more rugged than in the pixel-wise one",
+        "the loss of standard training peaks higher than that of SRT",
+        "the loss surface of standard training has larger slopes than that of SRT",
     ):
         assert claim in words
 
@@ -421,9 +427,7 @@ def test_statements_speak_of_numbers_that_the_experiment_measures(name):
                 eps=0.1,
                 reports={part: report(90, dict.fromkeys(trial.attacks, 50)) for part in trial.fractions},
             ),
-            surfaces={
-                key: [50.0, 60.0] for key in ("surface.pixel", "surface.spatial", "peak.pixel", "peak.spatial")
-            },
+            surfaces={column: [50.0, 60.0] for column in SURFACES},
         )
         for trial in trials
     ]
@@ -526,6 +530,11 @@ class Losing(Extreme):
         ("figure-compound", "AT+ is above AT (average)", "gridadv+"),
         ("figure-compound", "defend well against single attacks too", "pgd"),
         ("figure-compound", "defend well against single attacks too", "mnist-pixel-at"),
+        ("figure-surfaces", "decision surface of standard training has larger slopes", "decision-slope.pixel"),
+        ("figure-surfaces", "loss surface of standard training has larger slopes", "loss-slope.spatial"),
+        ("figure-surfaces", "the loss of standard training peaks higher", "peak.spatial"),
+        ("figure-surfaces", "more rugged than in the pixel-wise one, on MNIST", "ruggedness.pixel"),
+        ("figure-surfaces", "more rugged than in the pixel-wise one, on CIFAR-10", "cifar10-spatial-srt"),
     ],
 )
 def test_a_statement_fails_in_each_column_and_with_each_trial_that_it_speaks_of(name, words, where):
@@ -555,3 +564,57 @@ def test_the_shortest_training_reaches_the_paper_clean_and_under_pgd_or_not_at_a
     for called, statement in statements.items():
         assert verdict(statement, evidence(trials[called], clean=99, pgd=99)) == "pass"
         assert verdict(statement, evidence(trials[called], **{"clean": 99, "pgd": 99, short_of: 20})) == "fail"
+
+
+@pytest.mark.parametrize("data", ["mnist", "cifar10"])
+@pytest.mark.parametrize("scenario", ["spatial", "pixel"])
+@pytest.mark.parametrize(
+    ("column", "least_by", "words"),
+    [
+        ("surface", "standard", "SRT is right on a larger part of the surface"),
+        ("decision-slope", "srt", "the decision surface of standard training has larger slopes"),
+        ("peak", "srt", "the loss of standard training peaks higher"),
+        ("loss-slope", "srt", "the loss surface of standard training has larger slopes"),
+    ],
+)
+def test_each_claim_on_surfaces_is_decided_by_its_own_column(column, least_by, words, data, scenario):
+    def runs(of_standard, of_srt):
+        numbers = {"standard": of_standard, "srt": of_srt}
+        return [
+            evidence(
+                f"{data}-{scenario}-{method}",
+                surfaces={name: [1.0, 1.1] for name in SURFACES} | {f"{column}.{scenario}": [number, number + 0.1]},
+            )
+            for method, number in numbers.items()
+        ]
+
+    panel = f"on {DATA_SETS[data]}, {SCENARIOS[scenario]}"
+    (statement,) = [
+        each
+        for each in experiments()["figure-surfaces"].statements
+        if words in each.words and each.words.endswith(panel)
+    ]
+    larger, smaller = runs(5.0, 2.0), runs(2.0, 5.0)
+    assert verdict(statement, *larger) == ("pass" if least_by == "srt" else "fail")
+    assert verdict(statement, *smaller) == ("fail" if least_by == "srt" else "pass")
+
+
+@pytest.mark.parametrize("data", ["mnist", "cifar10"])
+def test_ruggedness_is_that_of_each_scenario_with_the_model_trained_for_it(data):
+    def runs(spatially, pixelwise):
+        return [
+            evidence(
+                f"{data}-{scenario}-srt",
+                surfaces={name: [9.0, 9.1] for name in SURFACES} | {f"ruggedness.{scenario}": [number, number + 0.1]},
+            )
+            for scenario, number in (("spatial", spatially), ("pixel", pixelwise))
+        ]
+
+    (statement,) = [
+        each
+        for each in experiments()["figure-surfaces"].statements
+        if "more rugged" in each.words and each.words.endswith(DATA_SETS[data])
+    ]
+    assert verdict(statement, *runs(3.0, 1.0)) == "pass"
+    assert verdict(statement, *runs(1.0, 3.0)) == "fail"
+    assert verdict(statement, runs(3.0, 1.0)[0]) == "undecided"

@@ -16,8 +16,14 @@ CLEAN = "clean"
 SURFACES = {
     "surface.pixel": "D > 0 around x, pixel-wise (%)",
     "surface.spatial": "D > 0 around x, spatially (%)",
+    "decision-slope.pixel": "slope of D, pixel-wise (%)",
+    "decision-slope.spatial": "slope of D, spatially (%)",
+    "ruggedness.pixel": "ruggedness of D, pixel-wise (%)",
+    "ruggedness.spatial": "ruggedness of D, spatially (%)",
     "peak.pixel": "highest loss around x, pixel-wise",
     "peak.spatial": "highest loss around x, spatially",
+    "loss-slope.pixel": "slope of the loss, pixel-wise",
+    "loss-slope.spatial": "slope of the loss, spatially",
 }
 """what is measured on surfaces around test images, in words"""
 OTHER_ASCENTS: Mapping[str, Budget] = {"pgd-10": usual_budget("cifar10"), "pgd-20": COMPARED_ON_CIFAR10}

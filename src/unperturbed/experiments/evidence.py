@@ -103,8 +103,8 @@ class Evidence:
     def samples(self, cell: Cell, *, of_other: bool = False) -> Tensor | None:
         """What was measured on each image, in percent for accuracies; none where it was not."""
         if cell.column in SURFACES:
-            found = self.surfaces.get(cell.column)
-            return None if found is None or of_other else torch.tensor(found, dtype=torch.float64)
+            found = None if of_other else counted(self.surfaces).get(cell.column)
+            return None if found is None else torch.tensor(found, dtype=torch.float64)
         report = self.other if of_other else self.report
         if cell.fraction != 1:
             report = self.sweep.reports.get(cell.fraction) if self.sweep is not None and not of_other else None
@@ -143,6 +143,12 @@ class Evidence:
             },
             separators=(",", ":"),
         )
+
+
+def counted(surfaces: Mapping[str, Sequence[float]]) -> Mapping[str, Sequence[float]]:
+    """What counts of surfaces: pixel-wise, versions that knew no ruggedness yet measured beyond the ball too."""
+    old = "ruggedness.pixel" not in surfaces
+    return {name: values for name, values in surfaces.items() if not (old and name.endswith(".pixel"))}
 
 
 def tree_of(report: Report) -> Any:

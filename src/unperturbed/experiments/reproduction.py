@@ -22,6 +22,7 @@ from ..runtime import pick_device, provenance
 from ..signals import StoppedError
 from ..training import fresh_model, train_together
 from ..unfinished import FILE, Unfinished
+from .definition import SURFACES
 from .evidence import OTHER_REPORT, SLOW_REPORT
 from .notes import note, read_notes
 from .noting import Noting
@@ -159,7 +160,7 @@ class Reproduction:
                 for fraction in run.trial.fractions
             ):
                 return False
-        if RunDirectory(path).has_checkpoint or (run.trial.surfaces and not read_notes(path).get("surfaces")):
+        if RunDirectory(path).has_checkpoint or not self.surfaces_are_measured(run):
             return False
         weights, other = path / OTHER_WEIGHTS, path / OTHER_REPORT
         return not weights.is_file() or (other.is_file() and holds(reports.read(other), self.quick(run)))
@@ -170,6 +171,11 @@ class Reproduction:
         files = (self.out / run.name / name for name in ("report.json", SLOW_REPORT))
         made = [reports.read(file) for file in files if slow and file.is_file()]
         return not slow or any(holds(report, slow) and len(report.labels) >= few for report in made)
+
+    def surfaces_are_measured(self, run: PlannedRun) -> bool:
+        """Whether all is measured on surfaces where they are asked for: older versions measured less."""
+        noted = read_notes(self.out / run.name).get("surfaces", {})
+        return not run.trial.surfaces or SURFACES.keys() <= noted.keys()
 
     def attack(self, run: PlannedRun) -> None:
         """Make the attacks that are missing, on the weights that the run kept and on those it did not."""
@@ -202,7 +208,7 @@ class Reproduction:
                 recipe=plain(recipe),
                 unfinished=Unfinished(directory.path / FILE),
             )
-        if run.trial.surfaces and not read_notes(directory.path).get("surfaces"):
+        if not self.surfaces_are_measured(run):
             measured = surfaces_around(model.to(pick_device(self.device)), dataset, run.trial, run.scale)
             note(directory.path, surfaces=measured)
         if (other := other_weights(directory.path)) is not None:

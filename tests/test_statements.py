@@ -286,6 +286,29 @@ def test_seeds_that_were_attacked_on_fewer_images_count_with_the_others():
     assert difference.error == pytest.approx(5, abs=0.3), "that of seeds, which is the larger one by far"
 
 
+def test_an_attack_on_fewer_images_is_compared_on_these_alone():
+    few = report(90, {"autoattack": 80}, images=500)
+    found = Measured([evidence("a", slow=few), evidence("b", autoattack=30)])
+    higher, lower = Cell("a", "autoattack"), Cell("b", "autoattack")
+    difference = found.difference(higher, lower)
+    assert (difference.points, difference.first) == (pytest.approx(80 - 60), 500), "b has the first 300 images right"
+    assert found.difference(Cell("a"), Cell("b")).first is None
+    words = above("a above b", [Comparison(higher, lower)]).check(found).figures
+    assert "a, AutoAttack, over b, AutoAttack, on the first 500 images: +20.00" in words
+    assert "30.00" not in words, "numbers of other images would not add up"
+
+
+@pytest.mark.parametrize("goal", [70.0, 90.0])
+def test_a_goal_is_one_on_all_images(goal):
+    few, cell = report(90, {"autoattack": 80}, images=500), Cell("a", "autoattack")
+    assert Measured([evidence("a", slow=few)]).figure(cell).first == 500
+    statement = reaches("a reaches it", [(cell, goal)])
+    assert statement.check(Measured([evidence("a", slow=few)])).verdict == "undecided"
+    assert statement.check(Measured([evidence("a", autoattack=80, slow=few)])).verdict == (
+        "pass" if goal < 80 else "fail"
+    )
+
+
 def test_the_error_over_images_is_that_of_pairs():
     found = Measured((evidence("a", 60), evidence("b", 50)))
     difference = found.difference(Cell("a"), Cell("b"))

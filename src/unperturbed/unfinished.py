@@ -51,6 +51,17 @@ class Unfinished:
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, zlib.error):
             return {}
 
+    def held(self) -> list[tuple[str, str, str, str]]:
+        """Of what it holds parts: a hash of what was attacked, the attack, its settings and its precision."""
+        found: list[tuple[str, str, str, str]] = []
+        for attack in self.waiting():
+            match attack.get("key"):
+                case [str(subject), str(name), str(settings), str(precision)]:
+                    found.append((subject, name, settings, precision))
+                case _:
+                    pass
+        return found
+
     def write(self, key: Sequence[str], parts: dict[int, Part]) -> None:
         """Keep these parts, beside those of other attacks."""
         attack: dict[str, Any] = {

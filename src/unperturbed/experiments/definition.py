@@ -106,6 +106,8 @@ class Figure(NamedTuple):
     mean: float
     error: float | None = None
     seeds: int = 1
+    first: int | None = None
+    """the images that it is of, where an attack was not made on all"""
 
     def __str__(self) -> str:
         return f"{self.mean:.2f}" + (f" ± {self.error:.2f}" if self.error is not None else "")
@@ -117,6 +119,8 @@ class Difference(NamedTuple):
     points: float
     error: float
     seeds: int = 1
+    first: int | None = None
+    """the images that it is of, where an attack on one of them was not made on all"""
 
 
 class Found(Protocol):

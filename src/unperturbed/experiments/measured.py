@@ -32,11 +32,16 @@ class Measured:
 
     def figure(self, cell: Cell, /) -> Figure | None:
         """The mean over seeds."""
-        means = [samples.mean().item() for samples in self.samples(cell).values()]
+        samples = self.samples(cell).values()
+        means = [each.mean().item() for each in samples]
         if not means:
             return None
         mean = sum(means) / len(means)
-        return Figure(mean, standard_error(means), len(means))
+        return Figure(mean, standard_error(means), len(means), min(map(len, samples)) if self.on_few(cell) else None)
+
+    def on_few(self, cell: Cell) -> bool:
+        """Whether the attack was not made on all images."""
+        return any(each.name == cell.trial and each.is_slow(cell.column) for each in self.evidence)
 
     def difference(self, cell: Cell, other: Cell, /) -> Difference | None:
         """The difference on the same images, over the seeds that both have; its error is of images and of seeds."""
@@ -50,14 +55,18 @@ class Measured:
     def contrast(self, plus: Sequence[Cell], minus: Sequence[Cell]) -> Difference | None:
         """What cells have together over as many others, over the seeds that all of them have.
 
-        The error over images is one of the first images alone where some seeds were attacked on no others.
+        It is of the first images alone where an attack on one of them was not made on all: images are not alike.
         """
         added, taken = ([self.samples(cell) for cell in cells] for cells in (plus, minus))
-        pairs = [
-            torch.stack([each[seed] for each in added]).sum(0) - torch.stack([each[seed] for each in taken]).sum(0)
-            for seed in set.intersection(*(set(each) for each in (*added, *taken)))
-            if len({each[seed].shape for each in (*added, *taken)}) == 1
-        ]
+        on_few = any(self.on_few(cell) for cell in (*plus, *minus))
+        pairs: list[Tensor] = []
+        for seed in sorted(set.intersection(*(set(each) for each in (*added, *taken)))):
+            counts = {len(each[seed]) for each in (*added, *taken)}
+            if on_few or len(counts) == 1:
+                first, second = (
+                    torch.stack([each[seed][: min(counts)] for each in cells]) for cells in (added, taken)
+                )
+                pairs.append(first.sum(0) - second.sum(0))
         if not pairs:
             return None
         fewest = min(map(len, pairs))
@@ -65,7 +74,8 @@ class Measured:
         over_images = by_image.std(correction=1).item() / sqrt(len(by_image)) if len(by_image) > 1 else 0.0
         means = [pair.mean().item() for pair in pairs]
         over_seeds = standard_error(means) or 0.0
-        return Difference(sum(means) / len(means), hypot(over_images, over_seeds), len(means))
+        points = sum(means) / len(means)
+        return Difference(points, hypot(over_images, over_seeds), len(means), fewest if on_few else None)
 
     def minutes(self, trial: str, /) -> tuple[float, str] | None:
         """The mean over seeds, of runs that had a device for themselves, as their teachers had, and that device."""

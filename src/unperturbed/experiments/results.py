@@ -12,6 +12,7 @@ from ..recipe import Recipe, plain
 from ..runs import flat
 from .account import experiment_text, headline
 from .asked import as_asked
+from .begun import with_begun
 from .catalog import experiments
 from .definition import Experiment
 from .evidence import Evidence, loads, of_run, read_all, write
@@ -148,7 +149,7 @@ def lying_in(runs: Sequence[PlannedRun], out: Path) -> Iterator[tuple[PlannedRun
     for run in runs:
         evidence = of_run(out / run.name, run.trial.name, run.seed, run.scale, run.network)
         if evidence is not None:
-            yield run, evidence
+            yield run, with_begun(evidence, out / run.name, run.trial)
 
 
 def present(chosen: Sequence[Experiment], scale: Scale, out: Path, only: str = "*") -> list[PlannedRun]:

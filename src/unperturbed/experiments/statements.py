@@ -126,7 +126,7 @@ def among_the_best(
 
 
 def reaches(words: str, goals: Sequence[tuple[Cell, float]]) -> Statement:
-    """That each of these cells reaches its goal, in percent; by the mean over seeds alone."""
+    """That each of these cells reaches its goal on all images, in percent; by the mean over seeds alone."""
     return Statement(words=words, check=lambda found: beside_bounds(found, goals, reached=True))
 
 
@@ -141,7 +141,7 @@ def beside_bounds(found: Found, bounds: Sequence[tuple[Cell, float]], *, reached
     missing = 0
     for cell, bound in bounds:
         figure = found.figure(cell)
-        if figure is None:
+        if figure is None or figure.first is not None:  # A bound is one on all images.
             missing += 1
             continue
         verdict: Verdict = "pass" if (figure.mean >= bound - less) == reached else "fail"
@@ -203,15 +203,19 @@ def decided(difference: Difference, by: float) -> Verdict:
 
 
 def quoted(found: Found, comparison: Comparison, difference: Difference) -> str:
-    """A comparison in numbers, which are over all seeds; the difference is over those that both cells have."""
+    """A comparison in numbers, which are over all seeds; the difference is over those that both cells have.
+
+    Where it is of the first images alone, it stands for itself: numbers of other images would not add up to it.
+    """
     higher, lower = found.figure(comparison.higher), found.figure(comparison.lower)
     most = max(figure.seeds for figure in (higher, lower) if figure is not None)
     shared = f" over {difference.seeds} of {most} seeds" if difference.seeds < most else ""
     claimed = f" (at least {comparison.by:+g})" if comparison.by else ""
-    return (
-        f"{comparison.higher.in_words} {higher}, {comparison.lower.in_words} {lower}: "
-        f"{difference.points:+.2f} ± {difference.error:.2f}{shared}{claimed}"
-    )
+    both = f"{comparison.higher.in_words} {higher}, {comparison.lower.in_words} {lower}"
+    if difference.first is not None:
+        names = f"{comparison.higher.in_words}, over {comparison.lower.in_words}"
+        both = f"{names}, on the first {difference.first:,} images"
+    return f"{both}: {difference.points:+.2f} ± {difference.error:.2f}{shared}{claimed}"
 
 
 def summed_up(told: Sequence[Told], missing: int, claims: int, least: int | None = None) -> Finding:

@@ -1,0 +1,55 @@
+"""Attacks that were interrupted: what they did to the first images counts as if they had been made on those alone."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from ..evaluation import settings_of
+from ..recipes.budgets import Stated
+from ..report import AttackResult, Report
+from ..unfinished import FILE, Part, Unfinished
+from .definition import Trial
+from .evidence import Evidence
+
+
+def with_begun(evidence: Evidence, directory: Path, trial: Trial) -> Evidence:
+    """The evidence with the interrupted attack that got farthest, where none was made on fewer images on purpose."""
+    if evidence.slow is not None:
+        return evidence
+    found = list(begun(Unfinished(directory / FILE), evidence.report, trial.known_at(evidence.scale)))
+    return replace(evidence, slow=max(found, key=lambda report: len(report.labels), default=None))
+
+
+def begun(unfinished: Unfinished, report: Report, known: Mapping[str, Stated]) -> Iterator[Report]:
+    """A report on the first images for each known attack that was interrupted on this subject."""
+    done = {result.name for result in report.attacks}
+    for subject, name, settings, precision in unfinished.held():
+        if subject != report.subject or name in done or name not in known or settings_of(known[name]) != settings:
+            continue
+        if parts := from_the_start(unfinished.read((subject, name, settings, precision))):
+            predicted = torch.cat([part.predicted for part in parts])
+            sizes = [part.sizes for part in parts if part.sizes is not None]
+            result = AttackResult(
+                name=name,
+                budget=known[name].budget,
+                settings=settings,
+                predicted=predicted,
+                rejected=sum(part.rejected for part in parts),
+                precision=precision,
+                median_size=torch.cat(sizes).median().item() if sizes else None,
+                seconds=sum(part.seconds for part in parts),
+            )
+            first = slice(len(predicted))
+            yield replace(
+                report, labels=report.labels[first], clean=report.clean[first], attacks=(result,), subject=""
+            )
+
+
+def from_the_start(parts: dict[int, Part]) -> list[Part]:
+    """The parts that follow each other from the first image on."""
+    found: list[Part] = []
+    while (part := parts.get(sum(len(each.predicted) for each in found))) is not None:
+        found.append(part)
+    return found

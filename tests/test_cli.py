@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from unperturbed.recipes.against import against
 from unperturbed.recipes.budgets import SETS, Budget
 from unperturbed.recipes.methods import DEFENSES
 from unperturbed.report import read
-from unperturbed.solvers import Grid, Strongest, WorstOfK
+from unperturbed.solvers import NFGSM, PGD, Grid, Strongest, WorstOfK
 from unperturbed.trainer import Trainer
 
 RECIPE = "digits-pixel-srt"
@@ -129,6 +130,15 @@ def test_each_command_has_help_made_of_its_fields(words, expected, capsys):
     seen = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert f"usage: unperturbed {words[0]}" in seen
     assert all(word in seen for word in expected)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+def test_help_names_every_set_of_attacks(command, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    seen = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    named_there = re.search(r"names separated by commas, or of sets: ([a-z, ]+);", seen)[1].split(", ")
+    assert sorted(named_there) == sorted([*SETS, "all"])
 
 
 def test_help_shows_the_numbers_of_the_recipe_that_is_named(capsys):
@@ -508,6 +518,29 @@ def test_pixels_and_warps_together_are_what_srt_plus_is_trained_against():
     assert (alone.objective, alone.ramp) == (named("cifar10-pixel-srt").objective, named("cifar10-pixel-srt").ramp)
 
 
+def test_fast_srt_keeps_its_single_step_over_pixels_and_its_guard_takes_several():
+    fast, budget = named("digits-pixel-srt-fast"), Budget()
+    alone = against(fast, "pixels", budget)
+    assert alone.objective.solver == replace(fast.objective.solver, around=Linf(eps=8 / 255))
+    assert alone.validation.solver == PGD(around=Linf(eps=8 / 255), steps=20, step_size=2 / 255)
+    noisy = against(named("digits-pixel-srt-fast-noise"), "blur,pixels", budget)
+    assert noisy.objective.solver.stages == (NFGSM(around=Linf(eps=8 / 255)), WorstOfK(around=Blur()))
+    assert noisy.validation.solver.stages == (alone.validation.solver, WorstOfK(around=Blur()))
+
+
+def test_a_recipe_that_is_pointed_elsewhere_once_more_is_named_by_the_last_alone():
+    recipe, budget = named(RECIPE), usual_budget("digits")
+    again = against(against(recipe, "blur,color", budget), "warps", budget)
+    assert again == against(recipe, "warps", budget)
+    others = replace(recipe, name="mine-against-all")
+    assert against(others, "warps", budget).name == "mine-against-all-against-warps"
+
+
+def test_an_option_in_the_place_of_perturbations_is_none_of_them(rejected):
+    assert "Missing value for argument '--against'" in rejected("train", RECIPE, "--against", "--dry-run")
+    assert "Missing value for argument '--against'" in rejected("train", RECIPE, "--dry-run", "--against")
+
+
 def test_held_out_images_are_searched_for_the_same_perturbations():
     pointed = against(named("digits-pixel-srt-fast"), "color", usual_budget("digits"))
     assert pointed.validation.solver == pointed.objective.solver == WorstOfK(around=Color())
@@ -521,8 +554,10 @@ def test_held_out_images_are_searched_for_the_same_perturbations():
             "pixels,wraps",
             "--against has no 'wraps', did you mean 'warps'? (there are pixels, warps, blur, color)",
         ),
-        (RECIPE, "", "--against has no ''"),
+        (RECIPE, "", "--against names nothing, or has a comma too many, in '': choose of pixels, warps, blur, color"),
+        (RECIPE, "blur,", "--against names nothing, or has a comma too many, in 'blur,': choose of pixels"),
         ("digits-pixel-standard", "blur", "--against needs a recipe that searches for perturbations, which digits"),
+        ("digits-compound-at-average", "blur", "digits-compound-at-average mixes objectives with one each: choose"),
     ],
 )
 def test_perturbations_that_are_not_there_or_not_searched_for_are_refused(refused, recipe, names, sentence):

@@ -36,7 +36,8 @@ class Predict:
     """
 
     attacks: str = ""
-    """names separated by commas, or of sets: quick, paper, pixel, spatial, compound, trust, all; none if not given"""
+    """names separated by commas, or of sets: quick, paper, pixel, spatial, compound, appearance, trust, all; none if
+    not given"""
     budget: Budget = field(default_factory=Budget)
     """how far the attacks may go; what is not given is as usual on the data set of DIR"""
     seed: int = 0

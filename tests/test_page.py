@@ -201,6 +201,8 @@ def test_attacks_are_made_again_from_their_settings():
             usual_budget(data),
             replace(usual_budget(data), fraction=0.5, steps=7, pixels=3),
             replace(usual_budget(data), blur=2.5, color=0.3),
+            replace(usual_budget(data), blur=0.7, color=0.2, fraction=0.35),
+            replace(usual_budget(data), color=1.4, fraction=0.05),
         ):
             for name, attack in budget.attacks().items():
                 result = AttackResult(

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import combinations
+from math import inf, nextafter
 from typing import Any
 
 from ..evaluation import settings_of
@@ -33,7 +34,7 @@ def budget_of(result: AttackResult, usual: Budget) -> Budget | None:
         if found is not None:
             stated["l2" if name == "eps" and result.name in CAPPED_BY_L2 else slot] = number(found[1])
     if "color" in stated:
-        stated["color"] = round(stated["color"] / Color().brightness, 12)
+        stated["color"] = change_of_colors(stated["color"], result.settings)
     for name in ("steps", "pixels"):
         if not 0 < stated.get(name, 1) <= MOST_STEPS:
             return None
@@ -41,6 +42,19 @@ def budget_of(result: AttackResult, usual: Budget) -> Budget | None:
     some = (names for count in range(len(stated) + 1) for names in combinations(stated, count))
     tried = (changed(usual, {name: (stated | whole)[name] for name in names}) for names in some)
     return next((budget for budget in tried if budget is not None and makes(budget, [result])), None)
+
+
+def change_of_colors(brightness: float, settings: str) -> float:
+    """The number that all parameters of Color were multiplied by in these settings.
+
+    It is written as people write it where that makes the same; the product of such a one and a fraction is not.
+    """
+    about = brightness / Color().brightness
+    usual = round(about, 12)
+    if not 0 <= usual < inf:
+        return usual
+    near = (usual, about, nextafter(about, 0.0), nextafter(about, inf))
+    return next((number for number in near if repr(Color().scaled(number)) in settings), usual)
 
 
 def changed(budget: Budget, changes: Mapping[str, Any]) -> Budget | None:

@@ -31,6 +31,7 @@ from unperturbed.page.pictures import balanced, draw_pictures, sheet_of
 from unperturbed.page.sections import Chapter, findings, gallery, lines_of, page_command
 from unperturbed.page.tables import results_table, training_table, trust_section
 from unperturbed.recipes import RECIPES, usual_budget
+from unperturbed.recipes.against import against
 from unperturbed.recipes.inferred import budget_of
 from unperturbed.report import AttackResult, read
 from unperturbed.runs import RunDirectory
@@ -224,6 +225,34 @@ def test_an_attack_of_somebodys_own_is_not_made_again(settings):
     result = AttackResult(name="pgd", budget="", settings=settings, predicted=nothing, rejected=0, seconds=0.0)
     assert budget_of(result, usual_budget("digits")) is None
     assert budget_of(replace(result, name="mine"), usual_budget("digits")) is None
+
+
+def pointed(known, names, data="digits", **changes):
+    recipe = RECIPES[known]
+    recipe = replace(recipe, data=replace(recipe.data, name=data), **changes)
+    return against(recipe, names, usual_budget(data))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        (pointed("digits-pixel-srt", "pixels,blur", seed=3), "digits-pixel-srt --against pixels,blur --seed 3"),
+        (pointed("digits-pixel-at", "color", "a b.npz"), "digits-pixel-at --against color --data.name 'a b.npz'"),
+        (pointed("digits-pixel-at", "color", name="mine"), "--from run/recipe.json"),
+        (
+            replace(RECIPES["digits-pixel-standard"], name="digits-pixel-standard-against-blur"),
+            "--from run/recipe.json",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_run_against_perturbations_is_made_again_by_its_recipe_and_their_names(group, recipe, words, capsys):
+    run = replace(group.runs[0].run, recipe=recipe, directory=RunDirectory(Path("run")))
+    train = commands(replace(group.runs[0], run=run), group.dataset)[0]
+    assert train == f"unperturbed train {words} --out run"
+    if "--from" not in words:
+        cli.main([*shlex.split(train)[1:], "--dry-run"])
+        assert recipe_files.loads(capsys.readouterr().out) == recipe
 
 
 def test_the_commands_make_the_same_recipe_and_the_same_attacks(group, capsys):

@@ -151,9 +151,12 @@ def test_the_best_of_a_column_is_marked_and_a_run_alone_is_not(group):
     rows = rows_of(group)
     for column in zip(*((row.clean, *row.attacked) for row in rows), strict=True):
         cells = [cell for cell in column if cell is not None]
-        assert [cell.best for cell in cells] == [cell.share == max(c.share for c in cells) for cell in cells]
+        best = max(cell.share for cell in cells)
+        assert [cell.best for cell in cells] == [len(cells) > 1 and cell.share == best for cell in cells]
     assert lines_of(rows) == [row.title for row in rows]
+    assert "– stands where a run did not meet an attack" in results_table(rows, columns_of(group))
     (alone,) = rows_of(replace(group, runs=group.runs[:1]))
+    assert "– stands" not in results_table([alone], columns_of(replace(group, runs=group.runs[:1])))
     assert not alone.clean.best
     assert alone.worst is not None
 

@@ -95,6 +95,8 @@ def results_table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     caption += " Runs on different test images are not compared." if apart else ""
     best = "the best of a column among runs on the same images" if apart else "the best of a column"
     caption += f" ★ marks {best}." if any(row.clean.best for row in rows) else ""
+    unmet = any(found is None for row in rows for found in row.attacked)
+    caption += " – stands where a run did not meet an attack: evaluate it by that one too." if unmet else ""
     caption += " Below some: what the paper reports for the same experiment." if compared else ""
     return table(caption, head, body, name="Accuracy under attack", kind="results")
 

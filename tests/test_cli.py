@@ -26,6 +26,7 @@ from unperturbed.recipes.against import against
 from unperturbed.recipes.budgets import SETS, Budget
 from unperturbed.recipes.methods import DEFENSES
 from unperturbed.report import read
+from unperturbed.selection import Selection
 from unperturbed.solvers import NFGSM, PGD, Grid, Strongest, WorstOfK
 from unperturbed.trainer import Trainer
 
@@ -261,6 +262,18 @@ def test_parts_that_a_recipe_may_lack_are_edited_where_it_has_them(capsys, tmp_p
     edited = recipe_files.loads(capsys.readouterr().out)
     assert edited.teacher.model == replace(teacher.model, hidden=6)
     assert edited.validation.solver == replace(recipe.validation.solver, around=Linf(eps=8 / 255))
+
+
+def test_a_run_that_its_guard_ends_is_not_said_to_have_taken_all_steps(capsys, monkeypatch):
+    accuracies = iter([0.9, 0.8, 0.2])
+    monkeypatch.setattr(Selection, "accuracy", lambda *_: next(accuracies))
+    main(["train", "digits-pixel-srt-fast", "--against", "color", "--validation.every", "1", "--out", "run", *TINY])
+    seen = capsys.readouterr()
+    assert (
+        "trained digits-pixel-srt-fast-against-color for 3 of 5 steps; next: unperturbed evaluate run\n" in seen.out
+    )
+    assert "fell from 90.0% (step 1) to 20.0% (step 3)" in seen.err
+    assert "try NFGSM or PGD in the place of FGSM, or lower objective.weight or the learning rate" in seen.err
 
 
 def test_training_writes_a_run_and_says_what_comes_next(capsys, tmp_path):

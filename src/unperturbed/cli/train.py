@@ -16,6 +16,7 @@ from ..progress import Titled, watching
 from ..recipe import Recipe
 from ..recipes import named, usual_budget
 from ..recipes.against import against
+from ..runs import RunDirectory
 from ..signals import stopping_after_a_step
 from ..training import train_together
 from .options import EXAMPLE, leading_words, parse, refuse_options, value_of
@@ -100,9 +101,14 @@ def train(arguments: list[str]) -> None:
             stop=stop,
         )
     for out, recipe in runs.items() if processes.first else ():
-        print(
-            printable(f"trained {recipe.name} for {recipe.steps} steps; next: unperturbed evaluate {in_shell(out)}")
-        )
+        taken = steps_taken(out, recipe)
+        print(printable(f"trained {recipe.name} for {taken}; next: unperturbed evaluate {in_shell(out)}"))
+
+
+def steps_taken(out: Path, recipe: Recipe) -> str:
+    """The steps of a finished run: all of its recipe's, or as many as the log ends with where a guard ended it."""
+    last = next((record["step"] for record in reversed(RunDirectory(out).read_log())), recipe.steps)
+    return f"{recipe.steps} steps" if last == recipe.steps else f"{last} of {recipe.steps} steps"
 
 
 def with_files(command: Train) -> Train:

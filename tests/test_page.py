@@ -331,6 +331,15 @@ def test_a_run_with_unlabeled_images_in_files_alone_is_no_robust_training_on_lab
     assert ">all others<" in row()
 
 
+def test_a_run_that_its_guard_ended_has_the_steps_it_took(group):
+    def row(log):
+        return training_table(replace(group, runs=(replace(group.runs[0], log=log),)))
+
+    assert ">20<" in row([{"step": 10}, {"step": 20}])
+    assert ">20<" in row([])
+    assert ">13 of 20<" in row([{"step": 10}, {"step": 13}])
+
+
 def test_the_commands_do_not_take_a_directory_for_an_option(group):
     run = group.runs[0]
     dashed = replace(run, run=replace(run.run, directory=RunDirectory(Path("-mine"))))

@@ -9,6 +9,7 @@ import tyro
 
 from .. import recipe as recipe_files
 from ..events import Events, require_tensorboard
+from ..guards import steps_taken
 from ..neighborhoods import require_radius
 from ..printing import in_shell, printable, quoted
 from ..processes import joined
@@ -101,14 +102,8 @@ def train(arguments: list[str]) -> None:
             stop=stop,
         )
     for out, recipe in runs.items() if processes.first else ():
-        taken = steps_taken(out, recipe)
-        print(printable(f"trained {recipe.name} for {taken}; next: unperturbed evaluate {in_shell(out)}"))
-
-
-def steps_taken(out: Path, recipe: Recipe) -> str:
-    """The steps of a finished run: all of its recipe's, or as many as the log ends with where a guard ended it."""
-    last = next((record["step"] for record in reversed(RunDirectory(out).read_log())), recipe.steps)
-    return f"{recipe.steps} steps" if last == recipe.steps else f"{last} of {recipe.steps} steps"
+        taken = steps_taken(RunDirectory(out).read_log(), recipe.steps)
+        print(printable(f"trained {recipe.name} for {taken} steps; next: unperturbed evaluate {in_shell(out)}"))
 
 
 def with_files(command: Train) -> Train:

@@ -44,7 +44,8 @@ class Evaluate:
     """names separated by commas, or of sets: quick, paper, pixel, spatial, compound, appearance, trust, all; if not
     given, quick and one for each kind of perturbation that DIR was trained against"""
     trust: bool = False
-    """look for reasons not to believe the result, print the card and write DIR/trust.json"""
+    """look for reasons not to believe what attacks on pixels and by warps found, print the card and write
+    DIR/trust.json"""
     trust_seconds: float = 600.0
     """time for that"""
     budget: Budget = field(default_factory=Budget)

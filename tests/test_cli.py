@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -575,6 +576,22 @@ def test_held_out_images_are_searched_for_the_same_perturbations():
 )
 def test_perturbations_that_are_not_there_or_not_searched_for_are_refused(refused, recipe, names, sentence):
     assert sentence in refused("train", recipe, "--against", names)
+
+
+@pytest.mark.parametrize(
+    ("words", "idle"),
+    [
+        (["--budget.blur", 2], ["--budget.blur"]),
+        (["--budget.blur", 2, "--attacks", "blur", "--budget.step-size", 0.1], ["--budget.step-size"]),
+        (["--budget.rotation", 5, "--attacks", "pgd", "--trust", "--trust-seconds", "0.001"], []),
+        (["--budget.blur", 1, "--budget.color", 1.0], []),
+    ],
+)
+def test_a_budget_that_no_attack_goes_by_is_told(words, idle, finished, capsys):
+    with suppress(SystemExit):  # That is too short a time for a card.
+        main(["evaluate", str(finished), "--images", "3", "--device", "cpu", *map(str, words)])
+    said = [line for line in capsys.readouterr().err.splitlines() if line.endswith(": name other attacks")]
+    assert [line.split()[1] for line in said] == idle
 
 
 def test_a_whole_table_of_the_paper_is_named_by_one_word(finished):

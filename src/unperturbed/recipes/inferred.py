@@ -1,7 +1,7 @@
 """The budget within which the attacks of a report were made, from their settings, and the options that ask for it."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import combinations
 from math import inf, nextafter
@@ -102,6 +102,21 @@ def budget_options(budget: Budget, usual: Budget) -> tuple[str, ...]:
     """The options by which a budget differs from the usual one."""
     changes = changes_between(usual, budget).items()
     return tuple(word for name, value in changes for word in (f"--budget.{name.replace('_', '-')}", repr(value)))
+
+
+def idle_options(budget: Budget, usual: Budget, names: Collection[str]) -> list[str]:
+    """The options by which a budget differs from the usual one and which change none of these attacks."""
+    changes = changes_between(usual, budget)
+    settings = settings_within(budget, names)
+    others = {name: replace(budget, **{name: getattr(usual, name)}) for name in changes}
+    idle = (name for name, other in others.items() if settings_within(other, names) == settings)
+    return [f"--budget.{name.replace('_', '-')}" for name in idle]
+
+
+def settings_within(budget: Budget, names: Collection[str]) -> list[str]:
+    """The settings of these attacks under a budget."""
+    attacks = budget.attacks()
+    return [settings_of(attacks[name]) for name in names]
 
 
 def changes_between(usual: Budget, budget: Budget) -> dict[str, float]:

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +27,8 @@ from unperturbed.recipes.against import against
 from unperturbed.recipes.budgets import SETS, Budget
 from unperturbed.recipes.methods import DEFENSES
 from unperturbed.report import read
-from unperturbed.solvers import Grid, Strongest, WorstOfK
+from unperturbed.selection import Selection
+from unperturbed.solvers import NFGSM, PGD, Grid, Strongest, WorstOfK
 from unperturbed.trainer import Trainer
 
 RECIPE = "digits-pixel-srt"
@@ -129,6 +132,15 @@ def test_each_command_has_help_made_of_its_fields(words, expected, capsys):
     seen = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert f"usage: unperturbed {words[0]}" in seen
     assert all(word in seen for word in expected)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+def test_help_names_every_set_of_attacks(command, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    seen = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    named_there = re.search(r"names separated by commas, or of sets: ([a-z, ]+);", seen)[1].split(", ")
+    assert sorted(named_there) == sorted([*SETS, "all"])
 
 
 def test_help_shows_the_numbers_of_the_recipe_that_is_named(capsys):
@@ -251,6 +263,18 @@ def test_parts_that_a_recipe_may_lack_are_edited_where_it_has_them(capsys, tmp_p
     edited = recipe_files.loads(capsys.readouterr().out)
     assert edited.teacher.model == replace(teacher.model, hidden=6)
     assert edited.validation.solver == replace(recipe.validation.solver, around=Linf(eps=8 / 255))
+
+
+def test_a_run_that_its_guard_ends_is_not_said_to_have_taken_all_steps(capsys, monkeypatch):
+    accuracies = iter([0.9, 0.8, 0.2])
+    monkeypatch.setattr(Selection, "accuracy", lambda *_: next(accuracies))
+    main(["train", "digits-pixel-srt-fast", "--against", "color", "--validation.every", "1", "--out", "run", *TINY])
+    seen = capsys.readouterr()
+    assert (
+        "trained digits-pixel-srt-fast-against-color for 3 of 5 steps; next: unperturbed evaluate run\n" in seen.out
+    )
+    assert "fell from 90.0% (step 1) to 20.0% (step 3)" in seen.err
+    assert "try NFGSM or PGD in the place of FGSM, or lower objective.weight or the learning rate" in seen.err
 
 
 def test_training_writes_a_run_and_says_what_comes_next(capsys, tmp_path):
@@ -508,6 +532,29 @@ def test_pixels_and_warps_together_are_what_srt_plus_is_trained_against():
     assert (alone.objective, alone.ramp) == (named("cifar10-pixel-srt").objective, named("cifar10-pixel-srt").ramp)
 
 
+def test_fast_srt_keeps_its_single_step_over_pixels_and_its_guard_takes_several():
+    fast, budget = named("digits-pixel-srt-fast"), Budget()
+    alone = against(fast, "pixels", budget)
+    assert alone.objective.solver == replace(fast.objective.solver, around=Linf(eps=8 / 255))
+    assert alone.validation.solver == PGD(around=Linf(eps=8 / 255), steps=20, step_size=2 / 255)
+    noisy = against(named("digits-pixel-srt-fast-noise"), "blur,pixels", budget)
+    assert noisy.objective.solver.stages == (NFGSM(around=Linf(eps=8 / 255)), WorstOfK(around=Blur()))
+    assert noisy.validation.solver.stages == (alone.validation.solver, WorstOfK(around=Blur()))
+
+
+def test_a_recipe_that_is_pointed_elsewhere_once_more_is_named_by_the_last_alone():
+    recipe, budget = named(RECIPE), usual_budget("digits")
+    again = against(against(recipe, "blur,color", budget), "warps", budget)
+    assert again == against(recipe, "warps", budget)
+    others = replace(recipe, name="mine-against-all")
+    assert against(others, "warps", budget).name == "mine-against-all-against-warps"
+
+
+def test_an_option_in_the_place_of_perturbations_is_none_of_them(rejected):
+    assert "Missing value for argument '--against'" in rejected("train", RECIPE, "--against", "--dry-run")
+    assert "Missing value for argument '--against'" in rejected("train", RECIPE, "--dry-run", "--against")
+
+
 def test_held_out_images_are_searched_for_the_same_perturbations():
     pointed = against(named("digits-pixel-srt-fast"), "color", usual_budget("digits"))
     assert pointed.validation.solver == pointed.objective.solver == WorstOfK(around=Color())
@@ -521,12 +568,30 @@ def test_held_out_images_are_searched_for_the_same_perturbations():
             "pixels,wraps",
             "--against has no 'wraps', did you mean 'warps'? (there are pixels, warps, blur, color)",
         ),
-        (RECIPE, "", "--against has no ''"),
+        (RECIPE, "", "--against names nothing, or has a comma too many, in '': choose of pixels, warps, blur, color"),
+        (RECIPE, "blur,", "--against names nothing, or has a comma too many, in 'blur,': choose of pixels"),
         ("digits-pixel-standard", "blur", "--against needs a recipe that searches for perturbations, which digits"),
+        ("digits-compound-at-average", "blur", "digits-compound-at-average mixes objectives with one each: choose"),
     ],
 )
 def test_perturbations_that_are_not_there_or_not_searched_for_are_refused(refused, recipe, names, sentence):
     assert sentence in refused("train", recipe, "--against", names)
+
+
+@pytest.mark.parametrize(
+    ("words", "idle"),
+    [
+        (["--budget.blur", 2], ["--budget.blur"]),
+        (["--budget.blur", 2, "--attacks", "blur", "--budget.step-size", 0.1], ["--budget.step-size"]),
+        (["--budget.rotation", 5, "--attacks", "pgd", "--trust", "--trust-seconds", "0.001"], []),
+        (["--budget.blur", 1, "--budget.color", 1.0], []),
+    ],
+)
+def test_a_budget_that_no_attack_goes_by_is_told(words, idle, finished, capsys):
+    with suppress(SystemExit):  # That is too short a time for a card.
+        main(["evaluate", str(finished), "--images", "3", "--device", "cpu", *map(str, words)])
+    said = [line for line in capsys.readouterr().err.splitlines() if line.endswith(": name other attacks")]
+    assert [line.split()[1] for line in said] == idle
 
 
 def test_a_whole_table_of_the_paper_is_named_by_one_word(finished):

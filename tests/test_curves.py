@@ -389,6 +389,12 @@ def test_names_in_words_are_as_short_as_tells_them_apart():
     assert in_words("digits-pixel-srt-lambda-0.2") == "SRT, pixel-wise, lambda 0.2"
     assert in_words("cifar10-compound-at-max") == "AT (max)"
     assert in_words("my own run") == "my own run"
+    assert in_words("mnist-compound-srt-lambda-0.2-against-blur") == "SRT against blur, lambda 0.2"
+    assert in_words("digits-spatial-worst-of-k-against-pixels-warps-color") == (
+        "Worst-of-k against pixels, warps and color"
+    )
+    assert in_words("digits-pixel-srt-against-all") == "digits-pixel-srt-against-all"
+    assert told_apart(["digits-pixel-srt-against-blur", "digits-pixel-srt"]) == ["SRT against blur", "SRT"]
     assert told_apart(["mnist-pixel-standard", "mnist-pixel-srt"]) == ["Standard", "SRT"]
     assert told_apart(["mnist-spatial-srt", "mnist-pixel-srt", "mnist-compound-srt", "mnist-pixel-at"]) == [
         "SRT, spatial",

@@ -48,6 +48,7 @@ def options():
     commands = [[word, "--help"] for word in ("evaluate", "report", "surface", "curve", "reproduce", "demo", "list")]
     recipes = ("digits-pixel-srt", "digits-pixel-srt-fast", "cifar10-pixel-srt", "digits-pixel-uat-ft")
     commands += [["train", recipe, "--help"] for recipe in recipes]
+    commands += [["train", recipes[0], "--against", "blur", "--help"]]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "200")
         return {"--from"}.union(*(re.findall(r"--[a-z][\w.-]*", helped(words)) for words in commands))

@@ -112,6 +112,16 @@ def test_a_sweep_is_kept_in_the_directory_of_its_run(runs, capsys):
     assert panel["lines"][0]["x"] == [0, pytest.approx(0.075)], "digits are attacked at 0.15"
 
 
+def test_a_run_trained_against_blur_is_drawn_under_blur_too(runs, capsys):
+    main(["train", "digits-pixel-srt", "--against", "warps,blur", "--steps", "4", "--out", "blurred", *TINY])
+    words = ["--images", "3", "--fractions", "0", "1", "--json", "--device", "cpu"]
+    capsys.readouterr()
+    main(["curve", "perturbation", "low", "blurred", *words])
+    panels = json.loads(capsys.readouterr().out)
+    assert [panel["title"] for panel in panels] == ["PGD", "GridAdv", "PGD+", "GridAdv+", "Blur"]
+    assert [line["label"] for line in panels[-1]["lines"]] == ["SRT", "SRT against warps and blur"]
+
+
 def newer(file, **changes):
     tree = json.loads(Path(file).read_text())
     Path(file).write_text(json.dumps(tree | changes))
@@ -159,6 +169,10 @@ def newer(file, **changes):
         ),
         (["curve", "perturbation", "low", "--attacks", "pg"], "there is no attack 'pg', did you mean 'pgd'?"),
         (["curve", "perturbation", "low", "--attacks", "jsma"], "the perturbation fraction does not scale jsma"),
+        (
+            ["curve", "perturbation", "low", "--attacks", "blur", "--budget.blur", "0"],
+            "grid of 21: choose an attack in an Linf or an L2 ball, by warps, blur or color, and a budget above 0",
+        ),
         (["curve", "perturbation", "low", "--fractions", "0", "2"], "must lie between 0 and 1, got 0.0, 2.0"),
         (["curve", "perturbation", "low", "--images", "0"], "--images must be at least 1, got 0"),
         (

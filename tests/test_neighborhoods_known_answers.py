@@ -432,8 +432,15 @@ def test_a_composed_grid_names_the_part_that_has_none(x):
 
 @pytest.mark.parametrize("points", [(), (2, 3, 1), (2, 3, 1, 2, 5)], ids=str)
 def test_a_composed_grid_refuses_wrong_counts(points, x):
-    with pytest.raises(ValueError, match=r"a grid over \(.*\) takes"):
+    with pytest.raises(ValueError, match=r"a grid over \(blur <= 1 px, then .*\) takes 4 counts, .*\(5, 5, 5, 5\)"):
         Composed(parts=(Blur(), Spatial())).grid(x, points)
+
+
+def test_a_grid_of_the_usual_counts_over_one_parameter_is_answered_with_what_to_write(x):
+    with pytest.raises(
+        ValueError, match=r"a grid over \(blur\) takes 1 positive count, got .*: .* as points=\(5,\)$"
+    ):
+        Blur().grid(x, (31, 5, 5))
 
 
 def test_composed_of_nothing_or_of_what_is_no_neighborhood_is_refused():

@@ -31,6 +31,7 @@ from unperturbed.page.pictures import balanced, draw_pictures, sheet_of
 from unperturbed.page.sections import Chapter, findings, gallery, lines_of, page_command
 from unperturbed.page.tables import results_table, training_table, trust_section
 from unperturbed.recipes import RECIPES, usual_budget
+from unperturbed.recipes.against import against
 from unperturbed.recipes.inferred import budget_of
 from unperturbed.report import AttackResult, read
 from unperturbed.runs import RunDirectory
@@ -150,9 +151,12 @@ def test_the_best_of_a_column_is_marked_and_a_run_alone_is_not(group):
     rows = rows_of(group)
     for column in zip(*((row.clean, *row.attacked) for row in rows), strict=True):
         cells = [cell for cell in column if cell is not None]
-        assert [cell.best for cell in cells] == [cell.share == max(c.share for c in cells) for cell in cells]
+        best = max(cell.share for cell in cells)
+        assert [cell.best for cell in cells] == [len(cells) > 1 and cell.share == best for cell in cells]
     assert lines_of(rows) == [row.title for row in rows]
+    assert "– stands where a run did not meet an attack" in results_table(rows, columns_of(group))
     (alone,) = rows_of(replace(group, runs=group.runs[:1]))
+    assert "– stands" not in results_table([alone], columns_of(replace(group, runs=group.runs[:1])))
     assert not alone.clean.best
     assert alone.worst is not None
 
@@ -202,6 +206,8 @@ def test_attacks_are_made_again_from_their_settings():
             replace(usual_budget(data), fraction=0.5, steps=7, pixels=3),
             replace(usual_budget(data), blur=2.5, color=0.3),
             replace(usual_budget(data), interpolations=2, rotation=12.0),
+            replace(usual_budget(data), blur=0.7, color=0.2, fraction=0.35),
+            replace(usual_budget(data), color=1.4, fraction=0.05),
         ):
             for name, attack in budget.attacks().items():
                 result = AttackResult(
@@ -223,6 +229,34 @@ def test_an_attack_of_somebodys_own_is_not_made_again(settings):
     result = AttackResult(name="pgd", budget="", settings=settings, predicted=nothing, rejected=0, seconds=0.0)
     assert budget_of(result, usual_budget("digits")) is None
     assert budget_of(replace(result, name="mine"), usual_budget("digits")) is None
+
+
+def pointed(known, names, data="digits", **changes):
+    recipe = RECIPES[known]
+    recipe = replace(recipe, data=replace(recipe.data, name=data), **changes)
+    return against(recipe, names, usual_budget(data))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        (pointed("digits-pixel-srt", "pixels,blur", seed=3), "digits-pixel-srt --against pixels,blur --seed 3"),
+        (pointed("digits-pixel-at", "color", "a b.npz"), "digits-pixel-at --against color --data.name 'a b.npz'"),
+        (pointed("digits-pixel-at", "color", name="mine"), "--from run/recipe.json"),
+        (
+            replace(RECIPES["digits-pixel-standard"], name="digits-pixel-standard-against-blur"),
+            "--from run/recipe.json",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_run_against_perturbations_is_made_again_by_its_recipe_and_their_names(group, recipe, words, capsys):
+    run = replace(group.runs[0].run, recipe=recipe, directory=RunDirectory(Path("run")))
+    train = commands(replace(group.runs[0], run=run), group.dataset)[0]
+    assert train == f"unperturbed train {words} --out run"
+    if "--from" not in words:
+        cli.main([*shlex.split(train)[1:], "--dry-run"])
+        assert recipe_files.loads(capsys.readouterr().out) == recipe
 
 
 def test_the_commands_make_the_same_recipe_and_the_same_attacks(group, capsys):
@@ -296,6 +330,15 @@ def test_a_run_with_unlabeled_images_in_files_alone_is_no_robust_training_on_lab
     assert ">SRT, λ 1, PGD<" in row(unlabeled=0, unlabeled_files=("more.npy",))
     assert "0, and those in files" in row(unlabeled=0, unlabeled_files=("more.npy",))
     assert ">all others<" in row()
+
+
+def test_a_run_that_its_guard_ended_has_the_steps_it_took(group):
+    def row(log):
+        return training_table(replace(group, runs=(replace(group.runs[0], log=log),)))
+
+    assert ">20<" in row([{"step": 10}, {"step": 20}])
+    assert ">20<" in row([])
+    assert ">13 of 20<" in row([{"step": 10}, {"step": 13}])
 
 
 def test_the_commands_do_not_take_a_directory_for_an_option(group):

@@ -12,7 +12,7 @@ import unperturbed as up
 from unperturbed.datasets import load
 from unperturbed.losses import Against, margin
 from unperturbed.models import DigitsCNN
-from unperturbed.neighborhoods import L2, Linf, Spatial
+from unperturbed.neighborhoods import L2, Blur, Linf, Spatial
 from unperturbed.objectives import frozen
 from unperturbed.trust import CHECKS, Card, Finding, trust
 from unperturbed.trust.binarization import last_linear
@@ -267,7 +267,9 @@ def test_a_sibling_without_a_gradient_does_not_end_the_examination():
     [
         ({"around": TURNS}, "around must be Linf or L2 with a positive eps"),
         ({"around": Linf(eps=0.0)}, "around must be Linf or L2 with a positive eps"),
+        ({"around": Blur()}, "give warps as spatial, and search what else has a few parameters, as blur, by attacks"),
         ({"spatial": Spatial}, "spatial must be a neighborhood, as .*, got <class"),
+        ({"spatial": Blur()}, "spatial must have a rotation and two shifts as its parameters, .*, got blur <= 1 px"),
         ({"seconds": 0.0}, "seconds must be a positive number"),
         ({"images": 0}, "no image was given"),
         ({"device": "abacus"}, "there is no device"),

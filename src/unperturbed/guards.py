@@ -1,6 +1,6 @@
 """What can go wrong in a run, noticed early and said with its remedy."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -72,6 +72,12 @@ class CollapseAlarm:
             "lengthen ramp.over, lower objective.weight or lower the learning rate"
             + (", and where images are warped set objective.forward to together" if self.normalized_apart else "")
         )
+
+
+def steps_taken(log: Sequence[Mapping[str, float]], steps: int) -> str:
+    """The steps of a finished run in words: all that its recipe has, or as many as its guard let it take."""
+    last = log[-1]["step"] if log else steps
+    return f"{steps}" if last == steps else f"{last} of {steps}"
 
 
 def require_kinds(labeled: object, objective: object, optimizer: object, ramp: object, averaging: object) -> None:

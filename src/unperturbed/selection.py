@@ -43,8 +43,9 @@ class Selection:
         elif accuracy < best - self.validation.drop:
             self.fallen = (
                 f"accuracy on held-out images fell from {best:.1%} (step {self.best['step']}) to {accuracy:.1%} "
-                f"(step {step}), as in catastrophic overfitting to a weak solver: training stops and the weights of "
-                f"step {self.best['step']} are kept; try NFGSM or PGD as the solver"
+                f"(step {step}), as in catastrophic overfitting to a single step of search, or under too large a "
+                f"lambda: training stops and the weights of step {self.best['step']} are kept; try NFGSM or PGD in "
+                "the place of FGSM, or lower objective.weight or the learning rate"
             )
 
     @property

@@ -149,5 +149,5 @@ def require_growth(attacks_at: AttacksAt) -> None:
             budget = getattr(attack, "budget", "fixed")
             raise ValueError(
                 f"the perturbation fraction does not scale {name}, whose budget is {budget}: "
-                "choose attacks in an Linf ball or an L2 ball, or spatial ones"
+                "choose an attack in an Linf or an L2 ball, by warps, blur or color, and a budget above 0"
             )

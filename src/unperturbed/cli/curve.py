@@ -25,7 +25,8 @@ from ..neighborhoods import Linf
 from ..printing import nearest, printable, quoted
 from ..progress import watching
 from ..recipes import usual_budget
-from ..recipes.budgets import Budget, chosen, expanded
+from ..recipes.against import attacks_for
+from ..recipes.budgets import SETS, Budget, chosen, expanded
 from ..solvers import require_count
 from ..sweeps import Sweep, sweep
 from .options import leading_words, parse, refuse_options
@@ -57,7 +58,7 @@ class Curve:
 
     attacks: str | None = None
     """names separated by commas, or of sets, or clean where reports are read; else those all reports hold, and for
-    perturbation compound"""
+    perturbation compound, with blur and color where a DIR was trained against them"""
     against: Literal["fraction", "eps"] = "fraction"
     """perturbation: what accuracy is drawn against; eps is for attacks in the Linf ball"""
     fractions: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -115,7 +116,7 @@ def panels_of(kind: str, command: Curve, runs: Sequence[Run]) -> tuple[Panel, ..
     named = expanded(command.attacks) if command.attacks is not None else []
     match kind:
         case "perturbation":
-            attacks = require_attacks(command, named)
+            attacks = require_attacks(command, named or usual_attacks(runs))
             return over_perturbation(runs, swept(command, runs, attacks), attacks, against=command.against)
         case "unlabeled":
             return over_unlabeled(runs, named, folder=command.data)
@@ -129,11 +130,17 @@ def panels_of(kind: str, command: Curve, runs: Sequence[Run]) -> tuple[Panel, ..
             return training_curves(runs, command.show)
 
 
+def usual_attacks(runs: Sequence[Run]) -> list[str]:
+    """Those of the compound scenario, and blur and color where one of these runs was trained against them."""
+    trained = {name for run in runs for name in attacks_for(run.recipe.objective)}
+    return [*SETS["compound"], *(name for name in SETS["appearance"] if name in trained)]
+
+
 def require_attacks(command: Curve, named: Sequence[str]) -> list[str]:
     """The attacks of a sweep; one without an eps is refused on an axis of eps."""
     if CLEAN in named:
         raise ValueError("clean is no attack, and where every curve begins, at fraction 0: leave it out of --attacks")
-    attacks = chosen(command.budget.attacks(), ",".join(named) or "compound")
+    attacks = chosen(command.budget.attacks(), ",".join(named))
     for name, attack in attacks.items():
         if command.against == "eps" and not isinstance(attack.within, Linf):
             raise ValueError(f"{name} does not keep to an Linf ball, so it has no eps: use --against fraction")

@@ -22,6 +22,7 @@ from ..progress import Bars, Lines, watching
 from ..recipes import RECIPES, usual_budget
 from ..recipes.against import attacks_for, without_attack
 from ..recipes.budgets import Budget, chosen, expanded
+from ..recipes.inferred import idle_options
 from ..report import Report
 from ..runs import RunDirectory
 from ..solvers import require_count, require_positive
@@ -29,6 +30,9 @@ from ..training import fresh_model
 from ..trust import Card
 from ..trust import trust as examine
 from .options import EXAMPLE, leading_words, parse, refuse_options
+
+OF_TRUST = ("--budget.eps", "--budget.rotation", "--budget.translation", "--budget.fraction")
+"""the options of a budget that bound what a trust card looks at"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +48,8 @@ class Evaluate:
     """names separated by commas, or of sets: quick, paper, pixel, spatial, compound, appearance, trust, all; if not
     given, quick and one for each kind of perturbation that DIR was trained against"""
     trust: bool = False
-    """look for reasons not to believe the result, print the card and write DIR/trust.json"""
+    """look for reasons not to believe what attacks on pixels and by warps found, print the card and write
+    DIR/trust.json"""
     trust_seconds: float = 600.0
     """time for that"""
     budget: Budget = field(default_factory=Budget)
@@ -85,6 +90,9 @@ def evaluate(arguments: list[str]) -> None:
             raise ValueError("--trust looks around each image, and with eps or fraction 0 nothing is there: omit one")
     else:
         refuse_options(rest, "no trust card was asked for: add --trust", "--trust-seconds")
+    for option in idle_options(command.budget, default.budget, attacks):
+        if not (command.trust and option in OF_TRUST):
+            print(f"unperturbed: {option} changes none of {', '.join(attacks)}: name other attacks", file=sys.stderr)
     for around in without_attack(recipe.objective):
         never = f"unperturbed: this run was trained against {around}, which none of these attacks tries"
         print(f"{never}: up.attacks.random({around!r}) does", file=sys.stderr)

@@ -97,11 +97,14 @@ def leading_word(arguments: list[str]) -> tuple[str | None, list[str]]:
 
 
 def value_of(option: str, words: list[str]) -> str | None:
-    """What follows an option, wherever it stands; the last where it is given twice, as options are read."""
+    """What follows an option, wherever it stands; the last where it is given twice, as options are read.
+
+    Another option is no value: that one is missing is said where options are read.
+    """
     found = None
-    for word, following in zip_longest(words, words[1:]):
+    for word, following in zip_longest(words, words[1:], fillvalue="--"):
         name, equals, value = word.partition("=")
-        if name == option:
+        if name == option and (equals or not following.startswith("--")):
             found = value if equals else following
     return found
 

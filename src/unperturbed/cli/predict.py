@@ -18,6 +18,7 @@ from ..printing import printable
 from ..progress import watching
 from ..recipes import usual_budget
 from ..recipes.budgets import Budget, chosen
+from ..recipes.inferred import idle_options
 from ..report import Report
 from ..risks import NO_CLASS
 from ..runs import RunDirectory
@@ -36,7 +37,8 @@ class Predict:
     """
 
     attacks: str = ""
-    """names separated by commas, or of sets: quick, paper, pixel, spatial, compound, trust, all; none if not given"""
+    """names separated by commas, or of sets: quick, paper, pixel, spatial, compound, appearance, trust, all; none if
+    not given"""
     budget: Budget = field(default_factory=Budget)
     """how far the attacks may go; what is not given is as usual on the data set of DIR"""
     seed: int = 0
@@ -62,6 +64,8 @@ def predict(arguments: list[str]) -> None:
     if not command.attacks:
         refuse_options(rest, "no attack is asked for: add --attacks quick", "--budget.", "--seed")
     attacks = chosen(command.budget.attacks(), command.attacks) if command.attacks else {}
+    for option in idle_options(command.budget, usual_budget(name), attacks):
+        print(f"unperturbed: {option} changes none of {', '.join(attacks)}: name other attacks", file=sys.stderr)
     paths = [path for word in words[1:] for path in pictures_in(Path(word))]
     if not paths:
         raise ValueError(f"{printable(words[1])} holds no picture: name a picture, or a folder of pictures")

@@ -9,6 +9,7 @@ import tyro
 
 from .. import recipe as recipe_files
 from ..events import Events, require_tensorboard
+from ..guards import steps_taken
 from ..neighborhoods import require_radius
 from ..printing import in_shell, printable, quoted
 from ..processes import joined
@@ -16,6 +17,7 @@ from ..progress import Titled, watching
 from ..recipe import Recipe
 from ..recipes import named, usual_budget
 from ..recipes.against import against
+from ..runs import RunDirectory
 from ..signals import stopping_after_a_step
 from ..training import train_together
 from .options import EXAMPLE, leading_words, parse, refuse_options, value_of
@@ -100,9 +102,8 @@ def train(arguments: list[str]) -> None:
             stop=stop,
         )
     for out, recipe in runs.items() if processes.first else ():
-        print(
-            printable(f"trained {recipe.name} for {recipe.steps} steps; next: unperturbed evaluate {in_shell(out)}")
-        )
+        taken = steps_taken(RunDirectory(out).read_log(), recipe.steps)
+        print(printable(f"trained {recipe.name} for {taken} steps; next: unperturbed evaluate {in_shell(out)}"))
 
 
 def with_files(command: Train) -> Train:

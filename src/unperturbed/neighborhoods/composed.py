@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Self
 
 import torch
@@ -81,18 +82,20 @@ class Composed:
 
     def grid(self, x: Tensor, points: tuple[int, ...]) -> Tensor:
         """Every combination of the grids of all parts; their counts stand side by side, as the parameters do."""
-        grids: list[Tensor] = []
-        for part in self.parts:
-            if not isinstance(part, Box):
-                raise ValueError(
-                    "a grid needs parts with a handful of parameters and a method grid, as Spatial has, got "
-                    f"{type(part).__name__}: search with PGD or WorstOfK, or leave that part out"
-                )
-            parameters = part.identity(x[:0]).shape[1]
-            grids.append(part.grid(x, points[:parameters]))
-            points = points[parameters:]
-        if points:
-            raise ValueError(f"a grid over ({self}) takes one count for each parameter, got {points} beyond them")
+        boxes = [part for part in self.parts if isinstance(part, Box)]
+        if others := [part for part in self.parts if not isinstance(part, Box)]:
+            raise ValueError(
+                "a grid needs parts with a handful of parameters and a method grid, as Spatial has, got "
+                f"{type(others[0]).__name__}: search with PGD or WorstOfK, or leave that part out"
+            )
+        parameters = [part.identity(x[:0]).shape[1] for part in boxes]
+        if len(points) != sum(parameters):
+            raise ValueError(
+                f"a grid over ({self}) takes {sum(parameters)} counts, one for each parameter of its parts in their "
+                f"order, got {points}: write as many, as points={(5,) * sum(parameters)}"
+            )
+        counts = iter(points)
+        grids = [part.grid(x, (*islice(counts, own),)) for part, own in zip(boxes, parameters, strict=True)]
         rows = torch.cartesian_prod(*(torch.arange(len(grid), device=x.device) for grid in grids))
         return torch.cat([grid[row] for grid, row in zip(grids, rows.view(-1, len(grids)).T, strict=True)], dim=1)
 

@@ -104,7 +104,11 @@ def box_distance(theta: Tensor, radius: Tensor) -> Tensor:
 def box_grid(low: Tensor, high: Tensor, points: tuple[int, ...], names: tuple[str, ...]) -> Tensor:
     """Equally spaced points of the box [low, high]; 0 alone on an axis without range or with one point."""
     if len(points) != len(names) or min(points) < 1:
-        raise ValueError(f"a grid over ({', '.join(names)}) takes {len(names)} positive counts, got {points}")
+        counts = "1 positive count" if len(names) == 1 else f"{len(names)} positive counts"
+        example = (5,) * len(names)
+        raise ValueError(
+            f"a grid over ({', '.join(names)}) takes {counts}, got {points}: write as many, as points={example}"
+        )
     axes = [
         torch.linspace(a, b, n, dtype=low.dtype, device=low.device) if a < b and n > 1 else low.new_zeros(1)
         for a, b, n in zip(low.tolist(), high.tolist(), points, strict=True)

@@ -8,6 +8,8 @@ from ..datasets import Dataset
 from ..printing import in_shell
 from ..recipe import Recipe
 from ..recipes import RECIPES, usual_budget
+from ..recipes.against import against, pointed_at
+from ..recipes.budgets import Budget
 from ..recipes.inferred import budget_of, budget_options, budgets_of
 from ..report import AttackResult
 from ..runs import flat
@@ -35,10 +37,23 @@ def examining(run: EvaluatedRun, dataset: Dataset) -> str:
 
 def training_words(run: EvaluatedRun) -> str:
     """The recipe by its name with the options that differ, or else by its file."""
-    options = options_between(RECIPES.get(run.recipe.name), run.recipe)
+    name, perturbations = pointed_at(run.recipe.name)
+    names = ",".join(perturbations)
+    options = options_between(recipe_pointed_at(name, names, usual_budget(run.recipe.data.name)), run.recipe)
     if options is None:
         return f"--from {in_shell(run.directory / 'recipe.json')}"
-    return " ".join([run.recipe.name, *options])
+    return " ".join([name, *(["--against", names] if names else []), *options])
+
+
+def recipe_pointed_at(name: str, names: str, budget: Budget) -> Recipe | None:
+    """The recipe of that name, pointed at these perturbations where any are named; none where there is none."""
+    recipe = RECIPES.get(name)
+    if recipe is None or not names:
+        return recipe
+    try:
+        return against(recipe, names, budget)
+    except ValueError:  # Whoever wrote the file gave it a name that no recipe of ours can have.
+        return None
 
 
 def options_between(named: Recipe | None, recipe: Recipe) -> list[str] | None:

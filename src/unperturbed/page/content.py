@@ -141,11 +141,10 @@ def marked(rows: Sequence[Row]) -> list[Row]:
 
 
 def with_marks(row: Row, rivals: Sequence[Row]) -> Row:
-    """The row with each of its cells marked that no rival's exceeds; alone it is not compared with anything."""
-    if len(rivals) < 2:
-        return row
+    """The row with each of its cells marked that no rival's exceeds; a cell without a rival is not compared."""
     columns = zip(*((rival.clean, *rival.attacked, rival.worst) for rival in rivals), strict=True)
-    tops = [max((cell.share for cell in column if cell is not None), default=None) for column in columns]
+    shares = [[cell.share for cell in column if cell is not None] for column in columns]
+    tops = [max(found) if len(found) > 1 else None for found in shares]
     cells = (row.clean, *row.attacked, row.worst)
     _, *attacked, worst = [
         with_mark(cell, cell is not None and cell.share == top) for cell, top in zip(cells, tops, strict=True)

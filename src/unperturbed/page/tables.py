@@ -6,6 +6,7 @@ from typing import Any
 
 from .. import recipe as recipes
 from ..datasets import Dataset
+from ..guards import steps_taken
 from ..trust.card import COUNTED, Card
 from .again import commands, examining
 from .content import Accuracy, Column, Row, training_seconds
@@ -24,7 +25,7 @@ def training_table(group: Group) -> str:
         "labels": (lambda run: "all" if run.recipe.data.labeled is None else run.recipe.data.labeled, "number"),
         "unlabeled": (unlabeled_words, "number"),
         "network": (lambda run: type(run.recipe.model).__name__, ""),
-        "steps": (lambda run: run.recipe.steps, "number"),
+        "steps": (lambda run: steps_taken(run.log, run.recipe.steps), "number"),
         "batch": (lambda run: run.recipe.batch, "number"),
         "seed": (lambda run: run.recipe.seed, "number"),
         "training": (lambda run: duration(training_seconds(run)), "number"),
@@ -95,6 +96,8 @@ def results_table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     caption += " Runs on different test images are not compared." if apart else ""
     best = "the best of a column among runs on the same images" if apart else "the best of a column"
     caption += f" ★ marks {best}." if any(row.clean.best for row in rows) else ""
+    unmet = any(found is None for row in rows for found in row.attacked)
+    caption += " – stands where a run did not meet an attack: evaluate it by that one too." if unmet else ""
     caption += " Below some: what the paper reports for the same experiment." if compared else ""
     return table(caption, head, body, name="Accuracy under attack", kind="results")
 

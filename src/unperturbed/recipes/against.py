@@ -5,11 +5,11 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, cast
 
 from ..neighborhoods import L0, L2, Blur, Color, Composed, Linf, Neighborhood, Spatial
-from ..objectives import Objective
-from ..printing import nearest
+from ..objectives import Mixture, Objective
+from ..printing import nearest, quoted
 from ..recipe import Recipe
 from ..schedules import Ramp
-from ..solvers import PGD, Sequential, Solver, WorstOfK
+from ..solvers import FGSM, NFGSM, PGD, Sequential, Solver, WorstOfK
 from .budgets import Budget
 from .methods import COMPOUND_RAMP
 
@@ -23,36 +23,71 @@ def against(recipe: Recipe, names: str, budget: Budget) -> Recipe:
     """The recipe with a search for all of these perturbations at once, as far as the budget goes.
 
     Pixels come first and all others on top, as in SRT+. As there, clean and perturbed images go through in one pass
-    where others than pixels are among them, and lambda grows where pixels are too.
+    where others than pixels are among them, and lambda grows where pixels are too. Fast SRT keeps its single step,
+    and what guards it takes several.
     """
-    asked = dict.fromkeys(name.strip() for name in names.split(","))
-    for name in asked:
-        if name not in PERTURBATIONS:
-            known = ", ".join(PERTURBATIONS)
-            raise ValueError(f"--against has no {name!r}{nearest(name, PERTURBATIONS)} (there are {known})")
-    objective: Any = recipe.objective
-    if not hasattr(objective, "solver"):
-        raise ValueError(f"--against needs a recipe that searches for perturbations, which {recipe.name} does not")
-    others, solver = [name for name in asked if name != "pixels"], solver_for(asked, budget)
+    asked, objective = perturbations_in(names), with_one_search(recipe)
+    others = [name for name in asked if name != "pixels"]
     if others and hasattr(objective, "forward"):
         objective = replace(objective, forward="together")
     validation = recipe.validation
     return replace(
         recipe,
-        name=f"{recipe.name}-against-{'-'.join(asked)}",
-        objective=replace(objective, solver=solver),
+        name="-".join([pointed_at(recipe.name)[0], "against", *asked]),
+        objective=replace(objective, solver=solver_for(asked, budget, objective.solver)),
         ramp=COMPOUND_RAMP if others and "pixels" in asked and recipe.ramp == Ramp() else recipe.ramp,
-        validation=validation if validation.solver is None else replace(validation, solver=solver),
+        validation=validation if validation.solver is None else replace(validation, solver=solver_for(asked, budget)),
     )
 
 
-def solver_for(names: Iterable[str], budget: Budget) -> Solver:
-    """A search for the worst of these perturbations together: gradients lead it over pixels, draws over the rest."""
+def perturbations_in(names: str) -> list[str]:
+    """The perturbations that a list with commas names, each once."""
+    asked = list(dict.fromkeys(name.strip() for name in names.split(",")))
+    known = ", ".join(PERTURBATIONS)
+    for name in asked:
+        if not name:
+            raise ValueError(
+                f"--against names nothing, or has a comma too many, in {quoted(names)}: choose of {known}"
+            )
+        if name not in PERTURBATIONS:
+            raise ValueError(f"--against has no {quoted(name)}{nearest(name, PERTURBATIONS)} (there are {known})")
+    return asked
+
+
+def with_one_search(recipe: Recipe) -> Any:
+    """The objective of a recipe, whose search can be replaced; one that has none, or several, is refused."""
+    if isinstance(recipe.objective, Mixture):
+        raise ValueError(
+            f"--against replaces the search of a recipe, and {recipe.name} mixes objectives with one each: choose "
+            "another recipe, as one of SRT or AT"
+        )
+    if not hasattr(recipe.objective, "solver"):
+        raise ValueError(
+            f"--against needs a recipe that searches for perturbations, which {recipe.name} does not: choose "
+            "another recipe, as one of SRT or AT"
+        )
+    return recipe.objective
+
+
+def pointed_at(name: str) -> tuple[str, list[str]]:
+    """The name of a recipe before `against` pointed it at perturbations, and these; none where it has not."""
+    before, _, behind = name.partition("-against-")
+    words = behind.split("-")
+    return (before, words) if all(word in PERTURBATIONS for word in words) else (name, [])
+
+
+def solver_for(names: Iterable[str], budget: Budget, before: Solver | None = None) -> Solver:
+    """A search for the worst of these perturbations together: gradients lead it over pixels, draws over the rest.
+
+    Where the search before it took a single step, so does this one, over pixels.
+    """
     attacks = budget.attacks()
     around: dict[str, Neighborhood] = {name: attacks[PERTURBATIONS[name]].within for name in names}
     stages: list[Solver] = []
     if "pixels" in around:
-        stages.append(PGD(around=around.pop("pixels"), steps=budget.steps, step_size=budget.step_size))
+        ball = around.pop("pixels")
+        ascent = PGD(around=ball, steps=budget.steps, step_size=budget.step_size)
+        stages.append(replace(before, around=ball) if isinstance(before, FGSM | NFGSM) else ascent)
     if parts := tuple(around.values()):
         stages.append(WorstOfK(around=parts[0] if len(parts) == 1 else Composed(parts=parts)))
     return stages[0] if len(stages) == 1 else Sequential(stages=tuple(stages))

@@ -60,7 +60,7 @@ REASONS: Mapping[str, str] = {
     "pgd+": "the paper's compound attack: GridAdv on top of PGD",
     "gridadv+": "the paper's compound attack: PGD on top of GridAdv",
     "blur": "21 standard deviations up to the largest; the paper leaves blurring to future work",
-    "color": "5 values of each parameter of `Color`; the paper leaves color shifting to future work",
+    "color": "5 values of each parameter of `Color`, of which gray images have two; future work in the paper",
 }
 """why each attack goes as far as it goes"""
 NOTHING = 1e-9

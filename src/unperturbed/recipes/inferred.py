@@ -1,9 +1,10 @@
 """The budget within which the attacks of a report were made, from their settings, and the options that ask for it."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import combinations
+from math import inf, nextafter
 from typing import Any
 
 from ..evaluation import settings_of
@@ -33,7 +34,7 @@ def budget_of(result: AttackResult, usual: Budget) -> Budget | None:
         if found is not None:
             stated["l2" if name == "eps" and result.name in CAPPED_BY_L2 else slot] = number(found[1])
     if "color" in stated:
-        stated["color"] = round(stated["color"] / Color().brightness, 12)
+        stated["color"] = change_of_colors(stated["color"], result.settings)
     if f"{TurnThenShift.__name__}(" in result.settings:
         stated["interpolations"] = 2
     for name in ("steps", "pixels"):
@@ -43,6 +44,19 @@ def budget_of(result: AttackResult, usual: Budget) -> Budget | None:
     some = (names for count in range(len(stated) + 1) for names in combinations(stated, count))
     tried = (changed(usual, {name: (stated | whole)[name] for name in names}) for names in some)
     return next((budget for budget in tried if budget is not None and makes(budget, [result])), None)
+
+
+def change_of_colors(brightness: float, settings: str) -> float:
+    """The number that all parameters of Color were multiplied by in these settings.
+
+    It is written as people write it where that makes the same; the product of such a one and a fraction is not.
+    """
+    about = brightness / Color().brightness
+    usual = round(about, 12)
+    if not 0 <= usual < inf:
+        return usual
+    near = (usual, about, nextafter(about, 0.0), nextafter(about, inf))
+    return next((number for number in near if repr(Color().scaled(number)) in settings), usual)
 
 
 def changed(budget: Budget, changes: Mapping[str, Any]) -> Budget | None:
@@ -90,6 +104,21 @@ def budget_options(budget: Budget, usual: Budget) -> tuple[str, ...]:
     """The options by which a budget differs from the usual one."""
     changes = changes_between(usual, budget).items()
     return tuple(word for name, value in changes for word in (f"--budget.{name.replace('_', '-')}", repr(value)))
+
+
+def idle_options(budget: Budget, usual: Budget, names: Collection[str]) -> list[str]:
+    """The options by which a budget differs from the usual one and which change none of these attacks."""
+    changes = changes_between(usual, budget)
+    settings = settings_within(budget, names)
+    others = {name: replace(budget, **{name: getattr(usual, name)}) for name in changes}
+    idle = (name for name, other in others.items() if settings_within(other, names) == settings)
+    return [f"--budget.{name.replace('_', '-')}" for name in idle]
+
+
+def settings_within(budget: Budget, names: Collection[str]) -> list[str]:
+    """The settings of these attacks under a budget."""
+    attacks = budget.attacks()
+    return [settings_of(attacks[name]) for name in names]
 
 
 def changes_between(usual: Budget, budget: Budget) -> dict[str, float]:

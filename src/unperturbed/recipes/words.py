@@ -3,6 +3,8 @@
 import re
 from collections.abc import Sequence
 
+from .against import pointed_at
+
 DATA_SETS = {"cifar10": "CIFAR-10", "mnist": "MNIST"}
 """of the paper: the first part of a recipe's name, and theirs"""
 METHODS = {
@@ -58,16 +60,28 @@ CONVENTION = re.compile(r"[^-]+-(?P<scenario>pixel|spatial|compound)-(?P<method>
 
 
 def in_words(name: str, *, scenario: bool = True, weight: bool = True) -> str:
-    """A recipe's name as the paper speaks; a name that does not follow the convention is left as it is."""
-    found = CONVENTION.fullmatch(name)
+    """A recipe's name as the paper speaks; a name that does not follow the convention is left as it is.
+
+    One that is pointed at perturbations is of none of the scenarios any more, whichever it has its schedule from.
+    """
+    before, perturbations = pointed_at(name)
+    found = CONVENTION.fullmatch(before)
     if found is None or found["method"] not in METHODS:
         return name
-    compound = found["scenario"] == "compound"
-    words = COMPOUND.get(found["method"]) if compound else None
-    words = words or METHODS[found["method"]]
-    if scenario and found["scenario"] in SCENARIOS:
+    words = METHODS[found["method"]]
+    if perturbations:
+        words += f" against {enumerated(perturbations)}"
+    elif found["scenario"] == "compound":
+        words = COMPOUND.get(found["method"], words)
+    elif scenario:
         words += f", {SCENARIOS[found['scenario']]}"
     return f"{words}, lambda {found['weight']}" if weight and found["weight"] else words
+
+
+def enumerated(words: Sequence[str]) -> str:
+    """Words as a sentence lists them: pixels, warps and blur."""
+    *others, last = words
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def told_apart(names: Sequence[str], *, weight: bool = True) -> list[str]:

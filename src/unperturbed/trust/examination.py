@@ -18,7 +18,7 @@ from .binarization import BINARIZATION
 from .card import Card, Finding
 from .check import Check, Outcome
 from .outputs import MODEL_CHECKS
-from .searching import SEARCH_CHECKS
+from .searching import COARSE, SEARCH_CHECKS
 from .subject import Connected, Speed, Subject, spread
 
 CHECKS = (*MODEL_CHECKS, *ATTACK_CHECKS, *SEARCH_CHECKS, BINARIZATION)
@@ -50,7 +50,10 @@ def trust(
     started = time.perf_counter()
     require_positive("seconds", seconds)
     if not isinstance(around, Linf | L2) or around.eps == 0:
-        raise ValueError(f"around must be Linf or L2 with a positive eps, got {around}: give warps as spatial")
+        raise ValueError(
+            f"around must be Linf or L2 with a positive eps, got {around}: give warps as spatial, and search what "
+            "else has a few parameters, as blur, by attacks.grid"
+        )
     if spatial is not None:
         require_around("spatial", spatial, "Spatial(rotation=30.0)")
     check_model(f)
@@ -58,6 +61,10 @@ def trust(
     where = pick_device(device)
     rows = spread(min(MOST_IMAGES, len(images)), len(images))
     x = as_float(images[rows]).to(where)
+    if spatial is not None and spatial.identity(x[:1]).shape[1:] != (len(COARSE),):
+        raise ValueError(
+            f"spatial must have a rotation and two shifts as its parameters, as Spatial(rotation=30.0), got {spatial}"
+        )
     f.to(where)
     with frozen(f), restored(f), random_numbers_kept(where):
         torch.manual_seed(derived_seed(seed, "clean"))

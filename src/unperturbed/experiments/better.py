@@ -83,12 +83,13 @@ def experiment() -> Experiment:
                 for trial in digits[2:]
             ),
             *(
-                above(f"SRT++ is above SRT under every attack on {where}", over(plus.name, srt.name, columns))
-                for where, (srt, plus, *_), columns in (
+                above(f"{plus.called} is above SRT under every attack on {where}", over(plus.name, srt.name, columns))
+                for where, (srt, *pluses), columns in (
                     ("CIFAR-10, pixel-wise", pixel, PIXEL_ATTACKS),
                     ("CIFAR-10, spatial", spatial, SPATIAL_ATTACKS),
                     ("MNIST, pixel-wise, both at the rate of the authors' script", digits[1:], PIXEL_ATTACKS),
                 )
+                for plus in pluses
             ),
             *(
                 reaches(

@@ -12,7 +12,7 @@ import torch
 
 from unperturbed.experiments.account import headline
 from unperturbed.experiments.definition import Cell
-from unperturbed.experiments.evidence import read_all
+from unperturbed.experiments.evidence import loads, read_all
 from unperturbed.experiments.measured import Measured
 from unperturbed.recipes import RECIPES
 from unperturbed.recipes.published import printed
@@ -511,6 +511,27 @@ def test_the_page_of_fidelity_shows_what_a_second_interpolation_costs(monkeypatc
     rt, srt = (result["runs"][f"cifar10-spatial-{end}"]["accuracy"] for end in ("rt-lambda-0.2", "srt"))
     one, two = (srt[f"gridadv, {times}"] - rt[f"gridadv, {times}"] for times in (ONE, TWO))
     assert f"stays {two:.0f} points above RT here, {one:.0f} by one interpolation" in page
+
+
+def test_the_page_of_fidelity_shows_how_uat_fell():
+    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    files = {
+        "that of the table": ROOT / "results" / "reproduce" / "paper" / "mnist-pixel-uat-seed-0.json",
+        "once more": ROOT / "results" / "uat-once-more.json",
+    }
+    steps = [5050, 7300, 12350, 20250, 56250]
+    assert f"| run | {' | '.join(f'step {step:,}' for step in steps)} | clean | PGD |" in page
+    runs = {words: loads(file.read_text(encoding="utf-8")) for words, file in files.items()}
+    for words, run in runs.items():
+        at = {step: place for place, step in enumerate(run.log["step"])}
+        shares = [[run.log[name][at[step]] for name in ("labeled_accuracy", "largest_class_share")] for step in steps]
+        cells = [f"{right:.0%} ({largest:.0%})" for right, largest in shares]
+        cells += [f"{100 * run.report.accuracy(name):.2f}" for name in (None, "pgd")]
+        assert f"| {words} | {' | '.join(cells)} |" in page
+    first, second = runs.values()
+    assert first.recipe == second.recipe == RECIPES["mnist-pixel-uat"]
+    script = json.loads((files["that of the table"].parent / "mnist-pixel-uat-authors-seed-0.json").read_text())
+    assert max(script["log"]["largest_class_share"]) < 0.2, "that run had no such fall"
 
 
 def test_the_page_of_scale_shows_what_was_measured(monkeypatch):

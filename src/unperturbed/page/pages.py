@@ -10,7 +10,6 @@ from importlib import resources
 from pathlib import Path
 from string import Template
 
-import plotly
 import torch
 
 from ..evaluation import AttackWatcher
@@ -196,7 +195,7 @@ def asset(name: str) -> str:
 
 def asset_of_plotly() -> str:
     """The library that draws charts, as it stands in its package."""
-    source = (resources.files(plotly) / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
+    source = (resources.files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
     return source.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 

@@ -584,6 +584,8 @@ def test_perturbations_that_are_not_there_or_not_searched_for_are_refused(refuse
         (["--budget.blur", 2], ["--budget.blur"]),
         (["--budget.blur", 2, "--attacks", "blur", "--budget.step-size", 0.1], ["--budget.step-size"]),
         (["--budget.rotation", 5, "--attacks", "pgd", "--trust", "--trust-seconds", "0.001"], []),
+        (["--budget.interpolations", 2, "--attacks", "pgd"], ["--budget.interpolations"]),
+        (["--budget.interpolations", 2, "--attacks", "gridadv"], []),
         (["--budget.blur", 1, "--budget.color", 1.0], []),
     ],
 )

@@ -288,7 +288,7 @@ def interrupted_while_importing(tmp_path: Path, module: str, words: list[str], n
 
 
 @both_signals
-@pytest.mark.parametrize("module", ["torch", "plotly"])
+@pytest.mark.parametrize("module", ["torch", "matplotlib"])
 @pytest.mark.parametrize("way", ["module", "script"])
 def test_while_modules_are_imported_a_signal_ends_the_command_in_a_sentence(tmp_path, way, module, number, code):
     (tmp_path / "unperturbed").write_text(SCRIPT)

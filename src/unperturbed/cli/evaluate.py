@@ -15,7 +15,7 @@ from ..engine import Precision
 from ..evaluation import evaluate as evaluate_model
 from ..evaluation import settings_of
 from ..files import set_aside, write_whole
-from ..neighborhoods import Linf, Spatial
+from ..neighborhoods import Linf
 from ..printing import printable
 from ..processes import joined
 from ..progress import Bars, Lines, watching
@@ -31,7 +31,7 @@ from ..trust import Card
 from ..trust import trust as examine
 from .options import EXAMPLE, leading_words, parse, refuse_options
 
-OF_TRUST = ("--budget.eps", "--budget.rotation", "--budget.translation", "--budget.fraction")
+OF_TRUST = tuple(f"--budget.{name}" for name in ("eps", "rotation", "translation", "interpolations", "fraction"))
 """the options of a budget that bound what a trust card looks at"""
 
 
@@ -175,7 +175,7 @@ def trusted(command: Evaluate, model: nn.Module, images: Tensor, labels: Tensor,
         images,
         labels,
         around=Linf(eps=budget.eps * budget.fraction),
-        spatial=Spatial(rotation=budget.rotation, translation=budget.translation).scaled(budget.fraction),
+        spatial=budget.warps,
         seconds=command.trust_seconds,
         seed=command.seed,
         device=command.device,

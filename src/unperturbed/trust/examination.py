@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..evaluation import AttackWatcher
 from ..inputs import as_float, check_images, check_labels, check_model, output_classes, require_tensor
-from ..neighborhoods import L2, Linf, Neighborhood, Spatial, require_around
+from ..neighborhoods import L2, Linf, Neighborhood, Spatial, TurnThenShift, require_around
 from ..objectives import frozen
 from ..runtime import derived_seed, pick_device, provenance, random_numbers_kept
 from ..solvers import require_positive
@@ -34,7 +34,7 @@ def trust(
     labels: Tensor,
     *,
     around: Neighborhood = USUAL,
-    spatial: Spatial | None = None,
+    spatial: Spatial | TurnThenShift | None = None,
     seconds: float = 600.0,
     seed: int = 0,
     device: str = "auto",

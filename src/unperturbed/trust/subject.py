@@ -15,7 +15,7 @@ from ..defender import Defender, Rung
 from ..engine import Engine
 from ..evaluation import AttackWatcher, predictions, run_attack
 from ..losses import Against, PerImageLoss, cross_entropy
-from ..neighborhoods import L2, Linf, Spatial
+from ..neighborhoods import L2, Linf, Spatial, TurnThenShift
 from ..risks import decided
 from ..runtime import generator
 from ..solvers.ascent import ascent
@@ -97,7 +97,7 @@ class Subject:
     y: Tensor
     classes: int
     around: Ball
-    spatial: Spatial | None
+    spatial: Spatial | TurnThenShift | None
     sibling: nn.Module | None
     seed: int
     watcher: AttackWatcher | None

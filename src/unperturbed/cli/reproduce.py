@@ -10,6 +10,7 @@ from ..experiments.account import experiment_text
 from ..experiments.catalog import EVERY, chosen, experiments
 from ..experiments.definition import Experiment
 from ..experiments.genuine import require_data
+from ..experiments.lacking import lacking
 from ..experiments.layout import aligned
 from ..experiments.marked import check_scale, mark_scale
 from ..experiments.planning import BASIS, PlannedRun, expected, planned, require_recipes, shared, state_of
@@ -46,6 +47,8 @@ class Reproduce:
     """a run for each"""
     only: str = "*"
     """only runs whose names match one of these patterns, separated by commas: 'mnist-*,*-srt-seed-0'"""
+    missing: bool = False
+    """only runs of which the evidence in the folder --results lacks something that is asked for"""
     without: str = ""
     """attacks that are left for later, separated by commas"""
     slow_images: int | None = None
@@ -119,6 +122,8 @@ def ordered(
         raise ValueError(f"--seeds must be whole numbers from 0 on, got {min(seeds)}")
     every = planned(made, command.scale, network, seeds)
     runs = planned(made, command.scale, network, seeds, command.only, timing=command.beside == 0)
+    if command.missing:
+        runs = lacking(runs, command.results, left_for_later(command), command.slow_images)
     out = directory_of(command)
     require_recipes(every, out)
     return made, shared(runs, command.share), every, out

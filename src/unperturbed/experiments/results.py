@@ -37,7 +37,9 @@ error over seeds where several were run. A statement that compares our numbers i
 than two standard errors, of the same test images and of seeds, away from what it claims; else it is not decided, or
 not yet measured. Where a single seed was run, which the line below a table's statements tells, the error is that of
 the images alone: how differently another seed would train is not in it, and the verdict is one on these runs. Where
-one holds ours against the paper's, a goal or a time, the mean over seeds decides alone.
+one holds ours against the paper's, a goal or a time, the mean over seeds decides alone. Where an attack was not made
+on all test images a cell tells in brackets on how many of the first: since these may be harder than the rest, it is
+compared with others on them alone, and held against no goal.
 Weights are the last ones of a run, as in the paper, unless a row says otherwise; where weights are selected, that is
 done on held-out labeled images, never on test images, and both the best and the last are shown.
 

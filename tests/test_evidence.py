@@ -16,9 +16,9 @@ from unperturbed.experiments import evidence as files
 from unperturbed.experiments import notes
 from unperturbed.experiments.account import (
     Edition,
-    attacks_made,
     experiment_text,
     headline,
+    reports_made,
     seconds_trained,
     table_text,
 )
@@ -50,7 +50,7 @@ def test_the_page_of_results_is_what_the_committed_evidence_says():
 def test_the_page_says_in_which_precision_attacks_searched():
     assert "in bfloat16, AutoAttack and those for the smallest change (DDN, JSMA,\nPointwise) in TF32" in INTRODUCTION
     for each in files.read_all(ROOT / "results" / "reproduce"):
-        for made in attacks_made(each):
+        for made in (result for found in reports_made(each) for result in found.attacks):
             if made.precision != "float32":
                 finely = made.name in ("autoattack", "ddn", "jsma", "pointwise")
                 assert made.precision == ("tf32" if finely else "bfloat16"), (each.file_name, made.name)
@@ -354,7 +354,10 @@ def test_hours_device_seeds_and_differences_are_told():
     assert "test images, made on cpu and cuda: NVIDIA H200." in text
     (result,) = runs[0].report.attacks
     more = evidence("mnist-pixel-srt", pgd=96, other=report(98, {"pgd": 95}), sweep=sweep(half=97, whole=96))
-    assert sum(each.seconds for each in attacks_made(more)) == 3 * result.seconds
+    assert sum(each.seconds for found in reports_made(more) for each in found.attacks) == 3 * result.seconds
+    few = report(98, {"autoattack": 90}, images=500)
+    text = experiment_text(experiments()["table-4"], [replace(runs[0], slow=few)])
+    assert "test images, made on cpu and cuda: NVIDIA H200, AutoAttack and Pointwise on the first 500" in text
 
 
 def test_a_teacher_that_runs_share_counts_once():

@@ -734,7 +734,7 @@ def test_runs_that_shared_a_device_are_known_for_it(tmp_path):
     for run in runs:
         found = files.of_run(tmp_path / run.name, run.trial.name, 0, "smoke", "own")
         assert found.together == 2
-        assert found.trained_on == found.attacked_on != ""
+        assert found.trained_on == files.attacked_on(found.report) != ""
 
 
 def test_a_run_beside_those_of_another_command_is_not_timed(tmp_path, capsys):

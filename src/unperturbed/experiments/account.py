@@ -1,14 +1,14 @@
 """Experiments as text: the paper's tables with ours beside them, statements with verdicts, hours and what differs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..recipe import of_teacher
 from ..recipes.published import printed
 from ..recipes.words import ATTACKS
-from ..report import AttackResult
+from ..report import Report
 from .definition import CLEAN, SURFACES, Cell, Experiment, Table, Trial
-from .evidence import Evidence
+from .evidence import Evidence, attacked_on
 from .layout import aligned
 from .measured import Measured, concerned, of_edition
 from .scales import NETWORKS, SCALES, SLOW_ATTACKS, Network, Scale
@@ -134,9 +134,11 @@ def spent(tables: Sequence[Table], edition: Edition) -> str:
     names = {trial.name for table in tables for trial in table.rows}
     runs = [each for each in edition.evidence if each.name in names]
     training = seconds_trained(runs) / 3600
-    attacks = sum(result.seconds for each in runs for result in attacks_made(each)) / 3600
+    made = [report for each in runs for report in reports_made(each)]
+    attacks = sum(result.seconds for report in made for result in report.attacks) / 3600
     devices, attacking = (
-        " and ".join(sorted(each)) for each in ({run.device for run in runs}, {run.attacked_on for run in runs})
+        " and ".join(sorted(each))
+        for each in ({run.device for run in runs}, {attacked_on(report) for report in made})
     )
     where = f", made on {attacking}" if attacking != devices else ""
     models = ", ".join(sorted({type(each.recipe.model).__name__ for each in runs}))
@@ -164,12 +166,11 @@ def fewer_images(runs: Sequence[Evidence], attacks: Sequence[str] = SLOW_ATTACKS
     return ", ".join(sorted({f"{len(few.labels):,}" for few in slow if few is not None}))
 
 
-def attacks_made(evidence: Evidence) -> Iterator[AttackResult]:
-    """All attacks on a run, on both weights, on fewer images and at all fractions; that of the whole counts once."""
+def reports_made(evidence: Evidence) -> list[Report]:
+    """All reports on a run: on both weights, on fewer images and at all fractions; that of the whole counts once."""
     swept = evidence.sweep.reports if evidence.sweep is not None else {}
     parts = [report for fraction, report in swept.items() if fraction != 1]
-    for report in (evidence.report, evidence.other, evidence.slow, *parts):
-        yield from report.attacks if report is not None else ()
+    return [report for report in (evidence.report, evidence.other, evidence.slow, *parts) if report is not None]
 
 
 def shown_in(table: Table, edition: Edition) -> bool:

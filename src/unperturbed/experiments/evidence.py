@@ -71,12 +71,7 @@ class Evidence:
     @property
     def device(self) -> str:
         """Where it was trained."""
-        return self.trained_on or self.attacked_on
-
-    @property
-    def attacked_on(self) -> str:
-        """The device of the attacks."""
-        return str(self.report.provenance.get("device", "unknown"))
+        return self.trained_on or attacked_on(self.report)
 
     @property
     def file_name(self) -> str:
@@ -143,6 +138,11 @@ class Evidence:
             },
             separators=(",", ":"),
         )
+
+
+def attacked_on(report: Report) -> str:
+    """The device of the attacks."""
+    return str(report.provenance.get("device", "unknown"))
 
 
 def counted(surfaces: Mapping[str, Sequence[float]]) -> Mapping[str, Sequence[float]]:

@@ -513,6 +513,45 @@ def test_the_page_of_fidelity_shows_what_a_second_interpolation_costs(monkeypatc
     assert f"stays {two:.0f} points above RT here, {one:.0f} by one interpolation" in page
 
 
+def test_the_page_of_fidelity_shows_what_stands_where_more_pixels_change(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    from pixels import CAPS, markdown
+
+    result = json.loads((ROOT / "results" / "pixels.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    assert markdown(result) in page
+    assert {f"the first {run['images']} test images" in page for run in result["runs"].values()} == {True}
+    jsma = {name.rpartition("-")[2]: run["accuracy"]["jsma"] for name, run in result["runs"].items()}
+    robust = ("at", "trades", "rst", "srt")
+    assert min(jsma[name]["12"] for name in robust) > 98
+    assert jsma["srt"]["80"] > 20 + max(jsma[name]["80"] for name in robust[:-1])
+    for run in result["runs"].values():
+        for attack in ("jsma", "pointwise"):
+            stands = [run["accuracy"][attack][str(cap)] for cap in CAPS]
+            assert stands == sorted(stands, reverse=True)
+        assert run["accuracy"]["pointwise"]["50"] == run["accuracy"]["pointwise"]["112"]
+
+
+def test_pixels_needed_are_those_that_fool(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    from pixels import pixels_needed
+
+    from unperturbed.attacks import JSMA
+
+    class Bright(torch.nn.Module):
+        """Says 1 as soon as three pixels are white."""
+
+        def forward(self, x):
+            bright = x.flatten(1).sum(1) - 2.5
+            return torch.stack([-bright, bright], dim=1)
+
+    x = torch.zeros(3, 1, 4, 4)
+    x[1, 0, 0, :2] = 1
+    needed = pixels_needed(Bright(), x, torch.tensor([0, 0, 1]), JSMA(pixels=8))
+    assert needed.tolist() == [4, 2, 0], "pixels change in pairs; the last is wrong by itself"
+    assert pixels_needed(Bright(), x, torch.tensor([0, 0, 1]), JSMA(pixels=2)).tolist() == [torch.inf, 2, 0]
+
+
 def test_the_page_of_fidelity_shows_how_uat_fell():
     page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
     files = {

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from evaluated_runs import write_card
 from unperturbed import recipe as recipe_files
 from unperturbed.cli import COMMANDS, main
 from unperturbed.models import DigitsCNN
-from unperturbed.neighborhoods import Affine, Blur, Color, Composed, Linf, Spatial
+from unperturbed.neighborhoods import Affine, Blur, Color, Composed, Linf, Spatial, TurnThenShift
 from unperturbed.objectives import SRT
 from unperturbed.recipes import RECIPES, named, usual_budget
 from unperturbed.recipes.against import against
@@ -464,6 +465,14 @@ def test_weights_that_are_cut_off_are_written_again_by_the_command_that_is_named
 def test_a_slip_is_answered_with_what_to_write(refused, words, sentence):
     assert sentence in refused(*words)
     assert not Path("runs").exists()
+
+
+def test_a_trust_card_looks_at_the_warps_of_the_budget(monkeypatch):
+    evaluating, seen = import_module("unperturbed.cli.evaluate"), {}
+    monkeypatch.setattr(evaluating, "examine", lambda *_, **words: seen.update(words))
+    command = evaluating.Evaluate(budget=replace(usual_budget("digits"), interpolations=2, fraction=0.5))
+    evaluating.trusted(command, *[None] * 4)
+    assert seen["spatial"] == TurnThenShift(rotation=15.0, translation=0.5)
 
 
 def test_the_time_for_a_trust_card_is_checked_before_any_attack(refused, finished):

@@ -48,7 +48,7 @@ REASONS: Mapping[str, str] = {
     "cw": "C&W's margin in the Linf ball: the reading that fits the paper's numbers",
     "cw-l2": "C&W's own attack; the paper states no cap, so an L2 radius usual for the data set",
     "ddn": "100 steps as in its paper; the paper states no cap, so the L2 radius of cw-l2",
-    "jsma": "all targets; the paper states no cap, so a number of pixels that leaves the image readable",
+    "jsma": "all targets; the paper states no cap, so a number of pixels that tells defenses apart",
     "pointwise": "needs no gradient; the cap of jsma",
     "autoattack": "the standard of the field, none of whose parts needs tuning",
     "randadv": "the worst of 10 draws, as in the authors' code",

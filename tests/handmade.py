@@ -32,7 +32,7 @@ def report(clean, attacks, images=IMAGES, device="cpu"):
 
 def evidence(name, clean=90.0, *, seed=0, seconds=60.0, together=1, device="cpu", recipe=None, **changes):
     """A finished run; attacks by name with `_` for `-`, so that pgd=50 is 50 % under PGD."""
-    known = {"scale", "network", "other", "slow", "sweep", "surfaces", "selected", "trained_on"}
+    known = {"scale", "network", "other", "on_fewer", "sweep", "surfaces", "selected", "trained_on"}
     known |= {"teacher_seconds", "teacher_together"}
     fields = {key: changes.pop(key) for key in list(changes) if key in {*known, "images", "steps"}}
     images = fields.pop("images", IMAGES)

@@ -292,7 +292,7 @@ def test_editions_do_not_mix_networks_or_scales():
 
 def test_the_headline_says_where_autoattack_saw_fewer_images():
     slow = report(98, {"autoattack": 90}, images=500)
-    lines = headline([evidence("mnist-pixel-srt", pgd=96, slow=slow)]).splitlines()
+    lines = headline([evidence("mnist-pixel-srt", pgd=96, on_fewer=(slow,))]).splitlines()
     (ours,) = [line for line in lines if "ours" in line]
     assert "ours, paper schedule, AutoAttack on 500 images" in ours
     assert "90.00" in ours
@@ -300,14 +300,14 @@ def test_the_headline_says_where_autoattack_saw_fewer_images():
 
 def test_nothing_is_said_of_fewer_images_once_an_attack_saw_all():
     slow = report(98, {"autoattack": 90}, images=500)
-    runs = [evidence("mnist-pixel-srt", pgd=96, autoattack=89, slow=slow)]
+    runs = [evidence("mnist-pixel-srt", pgd=96, autoattack=89, on_fewer=(slow,))]
     (ours,) = [line for line in headline(runs).splitlines() if "ours" in line]
     assert "89.00" in ours and "500" not in ours
     assert "500" not in experiment_text(experiments()["table-4"], runs)
     pointwise = report(98, {"pointwise": 2}, images=500)
     (ours,) = [
         line
-        for line in headline([evidence("mnist-pixel-srt", autoattack=89, slow=pointwise)]).splitlines()
+        for line in headline([evidence("mnist-pixel-srt", autoattack=89, on_fewer=(pointwise,))]).splitlines()
         if "ours" in line
     ]
     assert "89.00" in ours and "500" not in ours
@@ -315,7 +315,7 @@ def test_nothing_is_said_of_fewer_images_once_an_attack_saw_all():
 
 def test_a_cell_says_on_how_many_images_an_attack_was_made_where_it_saw_fewer():
     slow = report(98, {"autoattack": 90}, images=500)
-    runs = [evidence("mnist-pixel-srt", pgd=96, slow=slow), evidence("mnist-pixel-at", pgd=95, autoattack=88)]
+    runs = [evidence("mnist-pixel-srt", pgd=96, on_fewer=(slow,)), evidence("mnist-pixel-at", pgd=95, autoattack=88)]
     lines = table_text(experiments()["table-4"].tables[1], editions_of(runs)[0]).splitlines()
     rows = {line.split("|")[1].strip(): line for line in lines}
     assert "– / 90.00 (500)" in rows["SRT"]
@@ -356,8 +356,8 @@ def test_hours_device_seeds_and_differences_are_told():
     more = evidence("mnist-pixel-srt", pgd=96, other=report(98, {"pgd": 95}), sweep=sweep(half=97, whole=96))
     assert sum(each.seconds for found in reports_made(more) for each in found.attacks) == 3 * result.seconds
     few = report(98, {"autoattack": 90}, images=500)
-    text = experiment_text(experiments()["table-4"], [replace(runs[0], slow=few)])
-    assert "test images, made on cpu and cuda: NVIDIA H200, AutoAttack and Pointwise on the first 500" in text
+    text = experiment_text(experiments()["table-4"], [replace(runs[0], on_fewer=(few,))])
+    assert "test images, made on cpu and cuda: NVIDIA H200, AutoAttack on the first 500 where" in text
 
 
 def test_a_teacher_that_runs_share_counts_once():

@@ -13,7 +13,7 @@ from unperturbed.experiments.lacking import lacking
 from unperturbed.experiments.planning import planned
 
 RESULTS = Path(__file__).parent.parent / "results" / "reproduce"
-NAME = "mnist-pixel-trades-seed-0"
+NAME = "mnist-pixel-at-seed-0"
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_attacks_that_take_long_may_be_made_on_fewer_images(run, shown, tmp_path
         report(90, {"autoattack": 80}, images=500).attacks[0], settings=shown.report["autoattack"].settings
     )
     first = replace(shown.report, labels=shown.report.labels[:500], clean=shown.report.clean[:500], attacks=(made,))
-    files.write(replace(shown, report=without(shown, "autoattack"), slow=first), tmp_path)
+    files.write(replace(shown, report=without(shown, "autoattack"), on_fewer=(first,)), tmp_path)
     assert lacking([run], tmp_path) == [run]
     assert lacking([run], tmp_path, slow_images=500) == []
     assert lacking([run], tmp_path, slow_images=501) == [run]

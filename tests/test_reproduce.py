@@ -586,7 +586,7 @@ def test_attacks_that_take_long_may_be_made_on_fewer_images_and_on_all_later(tmp
     assert f"– / {100 * slow.accuracy('autoattack'):.2f} (3) |" in row
     reproduce(*words, "--collect", tmp_path / "results")
     (kept,) = files.read_all(tmp_path / "results")
-    assert len(kept.slow.labels) == 3
+    assert [len(few.labels) for few in kept.on_fewer] == [3]
     reproduce(*words)
     assert "autoattack" in {result.name for result in reports.read(path / "report.json").attacks}
 

@@ -278,17 +278,19 @@ def test_seeds_that_were_attacked_on_fewer_images_count_with_the_others():
     runs = [
         evidence("a", autoattack=60),
         evidence("b", autoattack=40),
-        evidence("a", seed=1, slow=slow["a"]),
-        evidence("b", seed=1, slow=slow["b"]),
+        evidence("a", seed=1, on_fewer=(slow["a"],)),
+        evidence("b", seed=1, on_fewer=(slow["b"],)),
     ]
-    difference = Measured(runs).difference(Cell("a", "autoattack"), Cell("b", "autoattack"))
-    assert difference.points == pytest.approx((20 + 10) / 2)
-    assert difference.error == pytest.approx(5, abs=0.3), "that of seeds, which is the larger one by far"
+    found, higher, lower = Measured(runs), Cell("a", "autoattack"), Cell("b", "autoattack")
+    difference = found.difference(higher, lower)
+    assert difference.points == pytest.approx((20 + 10) / 2), "all of its first 500 images right, and 400 of them"
+    assert difference.error == pytest.approx(5, abs=1.0), "that of seeds, which is the larger one by far"
+    assert (found.figure(lower).mean, found.figure(lower).first) == (pytest.approx((80 + 50) / 2), 500)
 
 
 def test_an_attack_on_fewer_images_is_compared_on_these_alone():
     few = report(90, {"autoattack": 80}, images=500)
-    found = Measured([evidence("a", slow=few), evidence("b", autoattack=30)])
+    found = Measured([evidence("a", on_fewer=(few,)), evidence("b", autoattack=30)])
     higher, lower = Cell("a", "autoattack"), Cell("b", "autoattack")
     difference = found.difference(higher, lower)
     assert (difference.points, difference.first) == (pytest.approx(80 - 60), 500), "b has the first 300 images right"
@@ -301,10 +303,10 @@ def test_an_attack_on_fewer_images_is_compared_on_these_alone():
 @pytest.mark.parametrize("goal", [70.0, 90.0])
 def test_a_goal_is_one_on_all_images(goal):
     few, cell = report(90, {"autoattack": 80}, images=500), Cell("a", "autoattack")
-    assert Measured([evidence("a", slow=few)]).figure(cell).first == 500
+    assert Measured([evidence("a", on_fewer=(few,))]).figure(cell).first == 500
     statement = reaches("a reaches it", [(cell, goal)])
-    assert statement.check(Measured([evidence("a", slow=few)])).verdict == "undecided"
-    assert statement.check(Measured([evidence("a", autoattack=80, slow=few)])).verdict == (
+    assert statement.check(Measured([evidence("a", on_fewer=(few,))])).verdict == "undecided"
+    assert statement.check(Measured([evidence("a", autoattack=80, on_fewer=(few,))])).verdict == (
         "pass" if goal < 80 else "fail"
     )
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from ..recipe import of_teacher
 from ..recipes.published import printed
-from ..recipes.words import ATTACKS
+from ..recipes.words import ATTACKS, enumerated
 from ..report import Report
 from .definition import CLEAN, SURFACES, Cell, Experiment, Table, Trial
 from .evidence import Evidence, attacked_on
 from .layout import aligned
 from .measured import Measured, concerned, of_edition
-from .scales import NETWORKS, SCALES, SLOW_ATTACKS, Network, Scale
+from .scales import NETWORKS, SCALES, Network, Scale
 from .statements import NOT_MEASURED
 
 NOTHING = "–"
@@ -97,8 +97,8 @@ def cell_text(
         theirs = printed(table.place, trial.name).get("minutes")
     else:
         figure = found.figure(Cell(trial.name, name, fraction))
-        few = fewer_images([each for each in found.evidence if each.name == trial.name], (name,))
-        ours = NOTHING if figure is None else f"{figure} ({few})" if few and not ours_alone else str(figure)
+        few = None if figure is None or ours_alone else figure.first
+        ours = NOTHING if figure is None else f"{figure} ({few:,})" if few else str(figure)
         theirs = printed(table.place, trial.name).get(name) if fraction == 1 else None
     if not table.place or ours_alone:
         return ours
@@ -144,12 +144,12 @@ def spent(tables: Sequence[Table], edition: Edition) -> str:
     models = ", ".join(sorted({type(each.recipe.model).__name__ for each in runs}))
     images = ", ".join(sorted({f"{len(each.report.labels):,}" for each in runs}))
     seeds = ", ".join(str(seed) for seed in sorted({each.seed for each in runs}))
-    few = fewer_images(runs)
-    slow = f", AutoAttack and Pointwise on the first {few} where a cell says so" if few else ""
+    attacked, counts = on_fewer_images(runs)
+    few = f", {enumerated(attacked)} on the first {enumerated(counts)} where a cell says so" if counts else ""
     count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
     return (
         f"{count} of {models} (seeds {seeds}) on {devices}: {training:.2f} hours of training, "
-        f"{attacks:.2f} of attacks on {images} test images{where}{slow}."
+        f"{attacks:.2f} of attacks on {images} test images{where}{few}."
     )
 
 
@@ -160,17 +160,23 @@ def seconds_trained(runs: Sequence[Evidence]) -> float:
     return own + sum(seconds for _, seconds in teachers)
 
 
-def fewer_images(runs: Sequence[Evidence], attacks: Sequence[str] = SLOW_ATTACKS) -> str:
-    """On how many images one of these attacks was made where that was not all; empty where it was."""
-    slow = [each.slow for each in runs if any(map(each.is_slow, attacks))]
-    return ", ".join(sorted({f"{len(few.labels):,}" for few in slow if few is not None}))
+def on_fewer_images(runs: Sequence[Evidence]) -> tuple[list[str], list[str]]:
+    """The attacks that were made on the first images alone, and on how many."""
+    found = {
+        (column_words(name, 1.0), len(few.labels))
+        for each in runs
+        for name in {result.name for report in each.on_fewer for result in report.attacks}
+        if (few := each.of_fewer(name)) is not None
+    }
+    return sorted({name for name, _ in found}), [f"{count:,}" for count in sorted({count for _, count in found})]
 
 
 def reports_made(evidence: Evidence) -> list[Report]:
     """All reports on a run: on both weights, on fewer images and at all fractions; that of the whole counts once."""
     swept = evidence.sweep.reports if evidence.sweep is not None else {}
     parts = [report for fraction, report in swept.items() if fraction != 1]
-    return [report for report in (evidence.report, evidence.other, evidence.slow, *parts) if report is not None]
+    other = () if evidence.other is None else (evidence.other,)
+    return [evidence.report, *other, *evidence.on_fewer, *parts]
 
 
 def shown_in(table: Table, edition: Edition) -> bool:
@@ -226,7 +232,7 @@ def headline(evidence: Sequence[Evidence]) -> str:
             figures = {column: found.figure(Cell(trial, column)) for column in wanted}
             cells = [("" if column not in wanted else str(figures[column] or NOTHING)) for column in columns]
             network = "" if edition.network == "own" else ", ResNet-18"
-            few = fewer_images(runs, ("autoattack",))
-            slow = f", AutoAttack on {few} images" if few and "autoattack" in wanted else ""
-            rows.append([words, f"ours, {edition.scale} schedule{network}{slow}", *cells])
+            strongest = figures.get("autoattack")
+            few = f", AutoAttack on {strongest.first:,} images" if strongest and strongest.first else ""
+            rows.append([words, f"ours, {edition.scale} schedule{network}{few}", *cells])
     return aligned(("accuracy in %", "whose", *(column_words(column, 1.0) for column in columns)), rows)

@@ -28,7 +28,7 @@ def as_asked(evidence: Evidence, trial: Trial) -> Evidence | None:
         evidence,
         report=limited(evidence.report, known),
         other=None if evidence.other is None else limited(evidence.other, known),
-        slow=None if evidence.slow is None else limited(evidence.slow, known),
+        on_fewer=tuple(few for each in evidence.on_fewer if (few := limited(each, known)).attacks),
         sweep=sweep,
     )
 

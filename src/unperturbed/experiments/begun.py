@@ -15,11 +15,9 @@ from .evidence import Evidence
 
 
 def with_begun(evidence: Evidence, directory: Path, trial: Trial) -> Evidence:
-    """The evidence with the interrupted attack that got farthest, where none was made on fewer images on purpose."""
-    if evidence.slow is not None:
-        return evidence
-    found = list(begun(Unfinished(directory / FILE), evidence.report, trial.known_at(evidence.scale)))
-    return replace(evidence, slow=max(found, key=lambda report: len(report.labels), default=None))
+    """The evidence with every attack that was interrupted, beside those made on fewer images on purpose."""
+    found = begun(Unfinished(directory / FILE), evidence.report, trial.known_at(evidence.scale))
+    return replace(evidence, on_fewer=(*evidence.on_fewer, *found))
 
 
 def begun(unfinished: Unfinished, report: Report, known: Mapping[str, Stated]) -> Iterator[Report]:

@@ -45,8 +45,8 @@ class Evidence:
     report: Report
     other: Report | None = None
     """on the weights that were not kept, where the run selected some on its validation part"""
-    slow: Report | None = None
-    """under attacks that take long, on fewer images"""
+    on_fewer: tuple[Report, ...] = ()
+    """under attacks that were made on the first images alone, on purpose or because they were interrupted"""
     sweep: Sweep | None = None
     selected: Mapping[str, float]
     """the step of the weights that were best on held-out images, their accuracy there, and the step at which the
@@ -90,10 +90,10 @@ class Evidence:
         last = self.log["step"][-1] if self.log else self.recipe.steps
         return self.other is not None or self.selected.get("step", last) != last
 
-    def is_slow(self, attack: str) -> bool:
-        """Whether that attack was made on fewer images than others."""
-        few = () if self.slow is None else self.slow.attacks
-        return attack in {result.name for result in few} - {result.name for result in self.report.attacks}
+    def of_fewer(self, attack: str) -> Report | None:
+        """The report on most images among those under an attack that was not made on all; none where it was."""
+        found = [report for report in self.on_fewer if holds(report, attack)]
+        return None if holds(self.report, attack) else max(found, key=lambda few: len(few.labels), default=None)
 
     def samples(self, cell: Cell, *, of_other: bool = False) -> Tensor | None:
         """What was measured on each image, in percent for accuracies; none where it was not."""
@@ -107,10 +107,9 @@ class Evidence:
             return None
         if cell.column == CLEAN:
             return 100 * report.survivors().double()
-        for found in (report, None if of_other or cell.fraction != 1 else self.slow):
-            if found is not None and cell.column in {result.name for result in found.attacks}:
-                return 100 * found.survivors(cell.column).double()
-        return None
+        if not holds(report, cell.column):
+            report = None if of_other or cell.fraction != 1 else self.of_fewer(cell.column)
+        return None if report is None else 100 * report.survivors(cell.column).double()
 
     def dumps(self) -> str:
         """The evidence as JSON text."""
@@ -130,7 +129,7 @@ class Evidence:
                 "recipe": recipe_files.plain(self.recipe),
                 "report": tree_of(self.report),
                 "other": None if self.other is None else tree_of(self.other),
-                "slow": None if self.slow is None else tree_of(self.slow),
+                "slow": [tree_of(report) for report in self.on_fewer],
                 "sweep": None if self.sweep is None else json.loads(bare(self.sweep).dumps()),
                 "selected": dict(self.selected),
                 "surfaces": dict(self.surfaces),
@@ -138,6 +137,16 @@ class Evidence:
             },
             separators=(",", ":"),
         )
+
+
+def holds(report: Report, attack: str) -> bool:
+    """Whether a report has an attack of that name."""
+    return any(result.name == attack for result in report.attacks)
+
+
+def listed(tree: Any) -> list[Any]:
+    """The reports on fewer images; older files hold one, or none."""
+    return tree if isinstance(tree, list) else [] if tree is None else [tree]
 
 
 def attacked_on(report: Report) -> str:
@@ -194,7 +203,7 @@ def loads(text: str, source: str = "the evidence") -> Evidence:
             recipe=recipe_files.loads(json.dumps(tree["recipe"])),
             report=reports.loads(json.dumps(tree["report"])),
             other=None if tree["other"] is None else reports.loads(json.dumps(tree["other"])),
-            slow=None if tree["slow"] is None else reports.loads(json.dumps(tree["slow"])),
+            on_fewer=tuple(reports.loads(json.dumps(each)) for each in listed(tree["slow"])),
             sweep=None if tree["sweep"] is None else sweeps.loads(json.dumps(tree["sweep"])),
             selected={str(name): float(value) for name, value in tree["selected"].items()},
             surfaces={str(name): [float(value) for value in row] for name, row in tree["surfaces"].items()},
@@ -245,7 +254,7 @@ def of_run(directory: Path, name: str, seed: int, scale: Scale, network: Network
         recipe=run.read_recipe(),
         report=reports.read(run.report),
         other=reports.read(other) if other.is_file() else None,
-        slow=reports.read(slow) if slow.is_file() else None,
+        on_fewer=(reports.read(slow),) if slow.is_file() else (),
         sweep=sweeps.read(directory),
         selected=notes.get("selected", {}),
         surfaces=notes.get("surfaces", {}),

@@ -31,17 +31,19 @@ class Measured:
         return dict(sorted(found.items()))
 
     def figure(self, cell: Cell, /) -> Figure | None:
-        """The mean over seeds."""
+        """The mean over seeds: of the first images alone where an attack was not made on all."""
         samples = self.samples(cell).values()
-        means = [each.mean().item() for each in samples]
-        if not means:
+        if not samples:
             return None
-        mean = sum(means) / len(means)
-        return Figure(mean, standard_error(means), len(means), min(map(len, samples)) if self.on_few(cell) else None)
+        fewest = min(map(len, samples)) if self.on_few(cell) else None
+        means = [each[:fewest].mean().item() for each in samples]
+        return Figure(sum(means) / len(means), standard_error(means), len(means), fewest)
 
     def on_few(self, cell: Cell) -> bool:
         """Whether the attack was not made on all images."""
-        return any(each.name == cell.trial and each.is_slow(cell.column) for each in self.evidence)
+        if self.of_other or cell.fraction != 1:
+            return False
+        return any(each.name == cell.trial and each.of_fewer(cell.column) is not None for each in self.evidence)
 
     def difference(self, cell: Cell, other: Cell, /) -> Difference | None:
         """The difference on the same images, over the seeds that both have; its error is of images and of seeds."""
@@ -72,7 +74,7 @@ class Measured:
         fewest = min(map(len, pairs))
         by_image = torch.stack([pair[:fewest] for pair in pairs]).mean(0)
         over_images = by_image.std(correction=1).item() / sqrt(len(by_image)) if len(by_image) > 1 else 0.0
-        means = [pair.mean().item() for pair in pairs]
+        means = [pair[:fewest].mean().item() for pair in pairs]
         over_seeds = standard_error(means) or 0.0
         points = sum(means) / len(means)
         return Difference(points, hypot(over_images, over_seeds), len(means), fewest if on_few else None)

@@ -200,12 +200,13 @@ def require_no_loss(run: PlannedRun, fresh: Evidence, folder: Path) -> None:
 def held(evidence: Evidence) -> dict[tuple[str, str, float], int]:
     """What evidence holds, on which weights and at which fraction, and of how many images."""
     swept = {} if evidence.sweep is None else evidence.sweep.reports
-    places = [("kept", 1.0, evidence.slow), ("kept", 1.0, evidence.report), ("other", 1.0, evidence.other)]
+    fewest_first = sorted(evidence.on_fewer, key=lambda few: len(few.labels))
+    places = [("kept", 1.0, report) for report in (*fewest_first, evidence.report)]
     places += [("kept", fraction, report) for fraction, report in swept.items() if fraction != 1]
+    places += [] if evidence.other is None else [("other", 1.0, evidence.other)]
     attacks = {
         (weights, result.name, fraction): len(report.labels)
         for weights, fraction, report in places
-        if report is not None
         for result in report.attacks
     }
     return attacks | {("kept", name, 1.0): len(values) for name, values in evidence.surfaces.items()}

@@ -196,11 +196,11 @@ def test_counting_sees_every_image_and_every_gradient():
 
 def test_a_step_of_srt_takes_the_passes_of_the_paper():
     """C(x), K steps there and back, and both outer terms: 1 + 2 K + 3 (1 + 1/5) passes' worth an image."""
-    passes = passes_of_image(named("cifar10-pixel-srt"), 50_000)
+    passes = passes_of_image(named("cifar10-pixel-srt"))
     assert passes.worth == pytest.approx(1 + 20 + 3 * 1.2)
-    assert passes_of_image(named("cifar10-pixel-standard"), 50_000).worth == pytest.approx(3)
-    assert passes_of_image(named("cifar10-pixel-at"), 50_000).worth == pytest.approx(20 + 3)
-    teacher = passes_of_image(named("cifar10-pixel-rst"), 50_000)
+    assert passes_of_image(named("cifar10-pixel-standard")).worth == pytest.approx(3)
+    assert passes_of_image(named("cifar10-pixel-at")).worth == pytest.approx(20 + 3)
+    teacher = passes_of_image(named("cifar10-pixel-rst"))
     assert teacher.forward == pytest.approx(1 + 1 + 10 + 2)
 
 

@@ -17,6 +17,7 @@ from ..recipes.budgets import Stated
 CLASSES, SIDE = 10, 8
 BATCH = 60
 """images of the step that is counted: divisible in the proportions of both data sets"""
+TRAINING_IMAGES = {"mnist": 60_000, "cifar10": 50_000, "digits": 1_397}
 POINTWISE = 0.25
 """tries to take a point back, for each point of an image: 0.27 and 0.15 for two small networks trained on MNIST,
 standard and adversarially; most of an image need not change before noise fools a network"""
@@ -94,8 +95,9 @@ def passes_of_step(recipe: Recipe, labeled: int, unlabeled: int) -> Passes:
     return passes
 
 
-def passes_of_image(recipe: Recipe, images: int) -> Passes:
-    """The passes of a step for each of its images, in the proportions that its data have among so many images."""
+def passes_of_image(recipe: Recipe) -> Passes:
+    """The passes of a step for each of its images, in the proportions that its data have."""
+    images = TRAINING_IMAGES[recipe.data.name]
     whole = images if recipe.data.labeled is None else recipe.data.labeled
     rest = images - whole if recipe.data.unlabeled is None else recipe.data.unlabeled
     labeled = max(1, round(BATCH * whole / (whole + rest)))

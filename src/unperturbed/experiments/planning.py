@@ -51,7 +51,6 @@ evaluation ends between two; others are attacked in batches of the usual size"""
 SMOKE_SECONDS = 0.5
 """that a smoke run takes on one core"""
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "digits": (1, 8, 8)}
-TRAINING_IMAGES = {"mnist": 60_000, "cifar10": 50_000, "digits": 1_397}
 TEST_IMAGES = 10_000
 
 
@@ -174,7 +173,7 @@ def attacked_at_once(recipe: Recipe) -> int | None:
 
 def training_seconds(recipe: Recipe) -> float:
     """Of all steps of a recipe."""
-    passes = passes_of_image(recipe, TRAINING_IMAGES[recipe.data.name]).worth
+    passes = passes_of_image(recipe).worth
     # Adversarial weight perturbation takes one more gradient of the weights.
     passes += 3.0 if recipe.weight_perturbation else 0.0
     return recipe.steps * max(LEAST_SECONDS_A_STEP, recipe.batch * passes / passes_a_second(recipe))
@@ -186,7 +185,7 @@ def passes_a_second(recipe: Recipe) -> float:
         raise ValueError(f"the speed of {type(recipe.model).__name__} was not measured, so that no plan can be made")
     images, name = MEASURED[type(recipe.model)]
     recipe = named(name)
-    return images * passes_of_image(recipe, TRAINING_IMAGES[recipe.data.name]).worth
+    return images * passes_of_image(recipe).worth
 
 
 def shared(runs: Sequence[PlannedRun], share: str) -> list[PlannedRun]:

@@ -412,6 +412,46 @@ def test_a_batch_that_does_not_fit_into_memory_is_answered_with_one_that_does(re
     assert "add --microbatch 64" in refused("train", RECIPE, *TINY)
 
 
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            RuntimeError(
+                "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 123 bytes."
+            ),
+            "not enough memory for another 123 bytes: ask for less",
+        ),
+        (
+            torch.OutOfMemoryError(
+                "CUDA out of memory. Tried to allocate 20.00 GiB.\nGPU 0 has a total capacity of …"
+            ),
+            "not enough memory for another 20.00 GiB: ask for less",
+        ),
+        (RuntimeError("Storage size calculation overflowed with sizes=[9]"), "not enough memory: ask for less"),
+        (MemoryError(), "not enough memory: ask for less"),
+    ],
+    ids=["host", "GPU", "beyond all", "Python"],
+)
+def test_where_memory_runs_out_one_sentence_says_so(refused, monkeypatch, error, sentence):
+    def full(self):
+        raise error
+
+    monkeypatch.setattr(Trainer, "advance", full)
+    assert sentence in refused("train", RECIPE, *TINY)
+    monkeypatch.setenv("UNPERTURBED_TRACEBACK", "1")
+    with pytest.raises(type(error)):
+        main(["train", RECIPE, "--out", "again", *TINY])
+
+
+def test_an_error_that_should_not_have_happened_keeps_its_traceback(monkeypatch):
+    def broken(self):
+        raise RuntimeError("no such thing")
+
+    monkeypatch.setattr(Trainer, "advance", broken)
+    with pytest.raises(RuntimeError, match="no such thing"):
+        main(["train", RECIPE, *TINY])
+
+
 def test_the_precision_of_training_is_a_field_of_the_recipe_and_said_where_it_cannot_be_had(tmp_path, capsys):
     main(["train", RECIPE, "--out", str(tmp_path / "run"), *TINY, "--precision", "bfloat16"])
     assert "bfloat16 is for GPUs that compute with it: on the cpu, float32 is used instead" in capsys.readouterr().err

@@ -90,6 +90,12 @@ def test_a_folder_of_classes_becomes_a_data_set(album, tmp_path, capsys):
     ]
 
 
+@pytest.mark.parametrize("size", [10**8, 10**10])
+def test_images_that_no_memory_holds_are_refused_in_a_sentence(album, tmp_path, size):
+    assert "not enough memory" in refused("pack", album, "--out", tmp_path / "my.npz", "--size", size)
+    assert not (tmp_path / "my.npz").exists()
+
+
 def test_the_draw_for_test_is_that_of_the_seed(album, tmp_path):
     first, again, other = (
         packed(album, tmp_path / f"{name}.npz", "--seed", seed, "--test", 0.4)

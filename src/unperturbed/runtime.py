@@ -14,6 +14,8 @@ from torch import Generator
 from .version import __version__
 
 SOFTWARE = ("torch", "numpy")
+TOO_LARGE = ("can't allocate memory", "Storage size calculation overflowed")
+"""words of torch about a tensor that the host has no room for; its errors have no type of their own"""
 
 
 def pick_device(name: str = "auto") -> torch.device:
@@ -109,6 +111,11 @@ def threads(count: int) -> abc.Generator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Whether an error says that memory ran out, on a GPU or on the host, or that no memory can be so large."""
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error) for words in TOO_LARGE)
 
 
 def provenance(device: torch.device) -> dict[str, str | int]:

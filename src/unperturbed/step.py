@@ -24,7 +24,7 @@ from .objectives import Batch, Objective, Terms, own_opinion
 from .processes import Processes
 from .recipe import Recipe
 from .reservoir import Ahead, Reservoir
-from .runtime import RandomNumbers, derived_seed
+from .runtime import RandomNumbers, derived_seed, out_of_memory
 
 
 @dataclass(kw_only=True)
@@ -267,8 +267,3 @@ class Step:
         momenta = [tensor for values in self.sgd.state.values() for tensor in values.values() if tensor is not None]
         weights = [tensor for model in models for tensor in (*model.parameters(), *model.buffers())]
         return [*weights, *momenta, self.since_log, self.first_bad_step]
-
-
-def out_of_memory(error: RuntimeError) -> bool:
-    """Whether an error says that memory ran out, on a GPU or on the host."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -9,6 +10,7 @@ from contextlib import suppress
 
 from .. import __version__
 from ..printing import nearest, printable
+from ..runtime import out_of_memory
 from ..signals import SignalError, ending_on_sigterm
 from .catalog import catalog
 from .curve import curve
@@ -53,12 +55,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (ValueError, OSError, ArithmeticError, ImportError, MemoryError) as error:
         if os.environ.get("UNPERTURBED_TRACEBACK"):
             raise
-        sys.exit(f"unperturbed: {printable(error)}")
+        silent = isinstance(error, MemoryError) and not str(error)
+        sys.exit(f"unperturbed: {too_little_memory(error) if silent else printable(error)}")
+    except RuntimeError as error:
+        if os.environ.get("UNPERTURBED_TRACEBACK") or not out_of_memory(error):
+            raise
+        sys.exit(f"unperturbed: {too_little_memory(error)}")
     except KeyboardInterrupt as stop:
         signaled = stop if isinstance(stop, SignalError) else SignalError(signal.SIGINT)
         with suppress(OSError):
             print(f"\nunperturbed: {signaled}", file=sys.stderr)
         sys.exit(signaled.code)
+
+
+def too_little_memory(error: Exception) -> str:
+    """What to say where memory ran out in a place that has no advice of its own."""
+    wanted = re.search(r"tried to allocate ([\d.]+ \w+)", str(error), re.IGNORECASE)
+    for_what = f" for another {wanted[1]}" if wanted else ""
+    return f"not enough memory{for_what}: ask for less, as smaller images or fewer points, or use a machine with more"
 
 
 def make_streams_take_everything() -> None:

@@ -180,6 +180,15 @@ def test_shares_are_disjoint_together_everything_and_about_as_long():
     assert shared(runs, "1/1") == runs
 
 
+@pytest.mark.parametrize("count", [10**10, 10**21])
+def test_shares_beyond_the_number_of_runs_are_empty_however_many(count):
+    runs = planned(chosen(["table-3"]), "paper", "own", (0,))
+    parts = [shared(runs, f"{number}/{count}") for number in range(1, len(runs) + 1)]
+    assert sorted(len(part) for part in parts) == [1] * len(runs)
+    assert sorted(run.name for part in parts for run in part) == sorted(run.name for run in runs)
+    assert shared(runs, f"{len(runs) + 1}/{count}") == shared(runs, f"{count}/{count}") == []
+
+
 def test_counting_sees_every_image_and_every_gradient():
     f = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
     x = torch.rand(5, 1, 2, 2)

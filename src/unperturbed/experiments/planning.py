@@ -193,7 +193,7 @@ def shared(runs: Sequence[PlannedRun], share: str) -> list[PlannedRun]:
     number, _, count = share.partition("/")
     if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
         raise ValueError(f"--share must be I/N with I from 1 to N, 2/3 for example, got {quoted(share)}")
-    loads = [0.0] * int(count)
+    loads = [0.0] * min(int(count), len(runs))  # Shares beyond the number of runs stay empty.
     mine: set[str] = set()
     for run in sorted(runs, key=lambda run: (-expected(run).minutes, run.name)) if int(count) > 1 else ():
         place = loads.index(min(loads))

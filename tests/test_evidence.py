@@ -157,6 +157,19 @@ def test_evidence_of_another_version_or_damaged_is_refused_in_a_sentence(tmp_pat
     assert "\n" not in str(refused.value)
 
 
+def test_evidence_that_is_cut_off_or_no_text_or_no_file_is_refused_by_its_name(tmp_path):
+    path = files.write(evidence("mnist-pixel-srt"), tmp_path)
+    whole, sentence = path.read_bytes(), f"{path} is no evidence that can be read ("
+    for damaged in (whole[:99], b"\xff\xfe", whole.replace(b"mnist", b"mni\xfft", 1)):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=rf"^{re.escape(sentence)}.*\): collect it again with `unperturbed rep"):
+            files.read_all(tmp_path)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ValueError, match=re.escape(f"{sentence}it is no file): collect it again")):
+        files.read_all(tmp_path)
+
+
 def test_a_run_of_ten_attacks_on_ten_thousand_images_stays_small(rng):
     labels = torch.randint(10, (10_000,), generator=rng)
     clean = torch.where(torch.rand(10_000, generator=rng) < 0.8, labels, (labels + 1) % 10)

@@ -210,10 +210,26 @@ def loads(text: str, source: str = "the evidence") -> Evidence:
             log={str(name): [float(value) for value in row] for name, row in tree["log"].items()},
         )
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        reason = f"no evidence of a run ({type(error).__name__}: {shortened(error)})"
+        reason = f"of a run ({type(error).__name__}: {shortened(error)})"
     except ValueError as error:
-        reason = f"no evidence that can be read ({shortened(error)})"
-    raise ValueError(f"{printable(source)} is {reason}: collect it again with `unperturbed reproduce --collect`")
+        reason = f"that can be read ({shortened(error)})"
+    raise ValueError(refusal(source, reason))
+
+
+def refusal(source: str, reason: str) -> str:
+    """The sentence about what is no evidence."""
+    return f"{printable(source)} is no evidence {reason}: collect it again with `unperturbed reproduce --collect`"
+
+
+def read(path: Path) -> Evidence:
+    """The evidence in a file."""
+    try:
+        text = path.read_text(encoding="utf-8") if path.is_file() else None
+    except UnicodeDecodeError as error:
+        raise ValueError(refusal(str(path), f"that can be read ({error})")) from error
+    if text is None:
+        raise ValueError(refusal(str(path), "that can be read (it is no file)"))
+    return loads(text, str(path))
 
 
 def read_all(folder: Path) -> list[Evidence]:
@@ -221,7 +237,7 @@ def read_all(folder: Path) -> list[Evidence]:
 
     A file by another name than its run has is refused: a copy would count as one run more.
     """
-    found = {path: loads(path.read_text(encoding="utf-8"), str(path)) for path in sorted(folder.glob("*/*.json"))}
+    found = {path: read(path) for path in sorted(folder.glob("*/*.json"))}
     for path, each in found.items():
         if path.parts[-2:] != (each.scale, each.file_name):
             own = printable(f"{each.scale}/{each.file_name}")

@@ -855,7 +855,7 @@ def test_a_value_that_makes_no_sense_is_refused_with_what_does(rejected, option,
     ("words", "sentence"),
     [
         (["--steps", 0], "steps must be at least 1, got 0"),
-        (["--batch", 100_000], "batch of 100000 is larger than the 1397 training images: lower the batch"),
+        (["--batch", 100_000], "larger than the 1397 training images: lower batch (--batch) to at most 1397"),
         (["--data.labeled", 100_000], "--data.labeled 100000 is more than the 1397 images with a label: lower it"),
         (["--data.name", "digitz"], "unknown data set 'digitz': did you mean 'digits'?"),
         (["--data.name", "mine.npz"], "the data file mine.npz does not exist"),

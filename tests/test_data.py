@@ -277,7 +277,10 @@ def test_changing_a_batch_does_not_change_the_next_time():
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ((100, 0, 128), "batch of 128 is larger than the 100 training images: lower the batch, or train on more"),
+        (
+            (100, 0, 128),
+            r"batch of 128 is larger than the 100 training images: lower batch \(--batch\) to at most 100, ",
+        ),
         ((50, 50, 101), "batch of 101 is larger than the 100 training images"),
         ((10, 10, 0), "^batch must be at least 1, got 0"),
         ((0, 10, 5), "at least 1 labeled and 0 unlabeled images, got 0 and 10"),

@@ -2,6 +2,8 @@
 
 import json
 import re
+import shlex
+import shutil
 import struct
 from pathlib import Path
 from types import SimpleNamespace
@@ -64,8 +66,24 @@ def test_what_pack_proposes_is_what_the_readme_shows(album, tmp_path, monkeypatc
     """Not the recipe as it is: its radius is for digits, and evaluate attacks other pictures within 8/255."""
     readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
+    for seed in range(79):
+        save(album / "unlabeled" / "more" / f"{seed}.png", noise(300 + seed, 8, 8))
     packed(album, "my.npz")
     assert capsys.readouterr().out.split("next: ")[1] in readme.replace("\\\n  ", "")
+
+
+@pytest.mark.parametrize("without_label", [True, False])
+def test_what_pack_proposes_for_few_pictures_can_be_done(album, tmp_path, monkeypatch, capsys, without_label):
+    """Fewer images than the recipe has in a batch are one batch."""
+    monkeypatch.chdir(tmp_path)
+    if not without_label:
+        shutil.rmtree(album / "unlabeled")
+    packed(album, "my.npz")
+    command = shlex.split(capsys.readouterr().out.split("next: ")[1])
+    assert command[-2:] == ["--batch", "21" if without_label else "16"]
+    small = ["--steps", "1", "--model.channels", "2", "2", "2", "--model.hidden", "4", "--device", "cpu"]
+    cli.main([*command[1:], *small])
+    assert (tmp_path / "runs" / "own" / "model.safetensors").is_file()
 
 
 def test_a_folder_of_classes_becomes_a_data_set(album, tmp_path, capsys):

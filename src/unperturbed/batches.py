@@ -79,9 +79,10 @@ class ProportionalBatches:
                 f"--least-labeled must be from 1 to the batch of {self.batch}, got {self.least_labeled}: lower it"
             )
         if self.batch > self.labeled + self.unlabeled:
+            images = self.labeled + self.unlabeled
             raise ValueError(
-                f"batch of {self.batch} is larger than the {self.labeled + self.unlabeled} training images: "
-                "lower the batch, or train on more images"
+                f"batch of {self.batch} is larger than the {images} training images: lower batch (--batch) to "
+                f"at most {images}, or train on more images"
             )
 
     @property

@@ -4,12 +4,16 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import recipes
 from ..files import write_whole
 from ..gathering import Gathered, found_in, gathered
 from ..pictures import Color
 from ..printing import counted, in_shell, printable, shortened
 from ..solvers import require_count
 from .options import leading_words, parse
+
+RECIPE = "digits-pixel-srt"
+"""that is proposed for pictures of one's own: its network is small"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,5 +88,6 @@ def spoken(out: Path, made: Gathered) -> str:
     shape = " x ".join(map(str, made.shape))
     named = f"--data.name {in_shell(out)} --data.labeled None --out runs/own"
     within = "--objective.solver.around.eps 8/255 --objective.solver.step-size 2/255"
-    follow = f"unperturbed train digits-pixel-srt {named} {within}"
+    fitting = f" --batch {train + unlabeled}" if train + unlabeled < recipes.named(RECIPE).batch else ""
+    follow = f"unperturbed train {RECIPE} {named} {within}{fitting}"
     return f"{out}: {classes} classes, {images} of {shape}; next: {follow}"

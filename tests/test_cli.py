@@ -812,6 +812,15 @@ def test_images_of_ones_own_are_trained_on_and_attacked_end_to_end(tmp_path, cap
     assert report["pgd"].budget == "Linf 0.03137, 20 steps of 0.00784"
 
 
+def test_a_class_that_only_test_images_have_is_told_as_such(refused, tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (80, 8, 8), dtype=np.uint8)
+    labels = {"train_labels": np.arange(60) % 3, "test_labels": np.arange(20) % 4}
+    np.savez(tmp_path / "my.npz", train_images=images[:60], test_images=images[60:], **labels)
+    sentence = refused("train", RECIPE, "--data.name", "my.npz", "--data.labeled", "None", "--out", "own", *TINY)
+    assert "class 3 is among the 60 to train on: no training image has that label; add some, or leave" in sentence
+    assert "of the test images too" in sentence
+
+
 def test_a_misspelt_command_is_answered_with_the_nearest(refused):
     assert "there is no command 'evalute', did you mean 'evaluate'?" in refused("evalute", "runs/mine")
 

@@ -87,7 +87,10 @@ def split(labels: Tensor, spec: Data, classes: int, *, extra: int = 0) -> Split:
         advice += ", or lower --data.validation" if spec.validation else ""
         advice += ", or choose --data.split balanced" if spec.split == "first" else ""
         if not (labels == label).any():
-            advice = f"no image at all has that label; add some, or number the {classes} classes without a gap"
+            advice = (
+                f"no training image has that label; add some, or leave this one of the {classes} classes out, of the "
+                "test images too, and number the others without a gap"
+            )
         raise ValueError(f"no labeled image of class {label} is among the {len(trained)} to train on: {advice}")
     return Split(trained, held_out, rest[:unlabeled])
 

@@ -224,11 +224,9 @@ def refusal(source: str, reason: str) -> str:
 def read(path: Path) -> Evidence:
     """The evidence in a file."""
     try:
-        text = path.read_text(encoding="utf-8") if path.is_file() else None
-    except UnicodeDecodeError as error:
-        raise ValueError(refusal(str(path), f"that can be read ({error})")) from error
-    if text is None:
-        raise ValueError(refusal(str(path), "that can be read (it is no file)"))
+        text = path.read_text(encoding="utf-8")
+    except (IsADirectoryError, UnicodeDecodeError) as error:
+        raise ValueError(refusal(str(path), f"that can be read ({shortened(error)})")) from error
     return loads(text, str(path))
 
 

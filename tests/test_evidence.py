@@ -166,7 +166,7 @@ def test_evidence_that_is_cut_off_or_no_text_or_no_file_is_refused_by_its_name(t
             files.read_all(tmp_path)
     path.unlink()
     path.mkdir()
-    with pytest.raises(ValueError, match=re.escape(f"{sentence}it is no file): collect it again")):
+    with pytest.raises(ValueError, match=re.escape(f"{sentence}it is no file of text): collect it again")):
         files.read_all(tmp_path)
 
 

@@ -226,7 +226,7 @@ def read(path: Path) -> Evidence:
     try:
         text = path.read_text(encoding="utf-8")
     except (IsADirectoryError, UnicodeDecodeError) as error:
-        raise ValueError(refusal(str(path), f"that can be read ({shortened(error)})")) from error
+        raise ValueError(refusal(str(path), "that can be read (it is no file of text)")) from error
     return loads(text, str(path))
 
 

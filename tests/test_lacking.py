@@ -81,7 +81,7 @@ def test_a_folder_that_is_not_there_is_refused(refused, tmp_path):
 
 def test_a_plan_of_what_is_missing_names_no_run_that_is_shown(capsys, tmp_path):
     common = ["--scale", "paper", "--plan", "--missing", "--results", str(RESULTS), "--out", str(tmp_path)]
-    main(["reproduce", "table-5", *common])
+    main(["reproduce", "table-6", *common])
     assert capsys.readouterr().out == "nothing needs to be trained\n"
     main(["reproduce", "table-4", "--only", "mnist-pixel-*", *common])
     assert NAME not in (found := capsys.readouterr().out)

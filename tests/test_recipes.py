@@ -254,7 +254,7 @@ def test_spatial_rt_and_srt_take_the_mean_that_lambda_and_rate_of_the_paper_belo
 def test_lambda_of_srt_plus_grows_over_a_fifth_of_a_run():
     ramps = {name: recipe.ramp for name, recipe in RECIPES.items() if not name.startswith("digits-")}
     plus = {"mnist-compound-srt", "cifar10-compound-srt"}
-    assert {ramps.pop(name) for name in plus} == {Ramp(over=0.2)}
+    assert {ramps.pop(name) for name in plus} == {Ramp(over=0.5)}
     assert set(ramps.values()) == {Ramp(over=0.0)}
 
 

@@ -230,7 +230,7 @@ def test_the_shortest_trainings_are_timed_alone_over_the_epochs_that_they_are_ca
 def test_runs_that_experiments_share_are_trained_once():
     every = planned(list(experiments().values()), "paper", "own", (0,))
     names = [run.name for run in every]
-    assert len(names) == len(set(names)) == 151
+    assert len(names) == len(set(names)) == 152
     recipes = [replace(run.recipe, name="") for run in every]
     assert len(set(recipes)) == len(recipes)
     assert "cifar10-spatial-srt-seed-0" in [run.name for run in planned(chosen(["table-1"]), "paper", "own", (0,))]
@@ -589,6 +589,15 @@ def test_attacks_that_take_long_may_be_made_on_fewer_images_and_on_all_later(tmp
     assert [len(few.labels) for few in kept.on_fewer] == [3]
     reproduce(*words)
     assert "autoattack" in {result.name for result in reports.read(path / "report.json").attacks}
+
+
+def test_evidence_is_collected_where_weights_are_elsewhere(tmp_path, capsys):
+    words = ("table-4", *SMOKE, "--only", "mnist-pixel-at-*", "--out", tmp_path)
+    reproduce(*words, "--without", "autoattack,pointwise")
+    (tmp_path / "mnist-pixel-at-seed-0" / "model.safetensors").unlink()
+    assert "1 of 1 run begun" in reproduce(*words, "--collect", tmp_path / "results", capsys=capsys)
+    (kept,) = files.read_all(tmp_path / "results")
+    assert "pgd" in {result.name for result in kept.report.attacks}
 
 
 def test_what_attacks_found_on_other_images_or_another_device_is_set_aside(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from importlib import import_module
+from math import log
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -13,6 +14,7 @@ import torch
 from unperturbed.experiments.account import headline
 from unperturbed.experiments.definition import Cell
 from unperturbed.experiments.evidence import loads, read_all
+from unperturbed.experiments.lambda_tables import at_weight
 from unperturbed.experiments.measured import Measured
 from unperturbed.recipes import RECIPES
 from unperturbed.recipes.published import printed
@@ -486,10 +488,11 @@ def test_the_page_of_fidelity_says_that_one_forward_pass_comes_to_the_papers_num
 
 def test_the_page_of_fidelity_shows_which_mean_the_rate_belongs_to(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
-    from means import READINGS, markdown
+    from first_steps import markdown
+    from means import READINGS
 
     result = json.loads((ROOT / "results" / "means.json").read_text(encoding="utf-8"))
-    assert markdown(result) in (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    assert markdown(result, READINGS) in (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
     ends = [result["runs"][name]["log"][-1] for name in READINGS]
     assert [end["largest_class_share"] == 1 for end in ends] == [True, False, False]
     assert min(end["labeled_accuracy"] for end in ends[1:]) > 0.9
@@ -552,6 +555,14 @@ def test_pixels_needed_are_those_that_fool(monkeypatch):
     assert pixels_needed(Bright(), x, torch.tensor([0, 0, 1]), JSMA(pixels=2)).tolist() == [torch.inf, 2, 0]
 
 
+def answers(run, steps):
+    """The cells of a table on C(x): right labels and the largest class at these steps, then accuracies in the end."""
+    at = {step: place for place, step in enumerate(run.log["step"])}
+    shares = [[run.log[name][at[step]] for name in ("labeled_accuracy", "largest_class_share")] for step in steps]
+    cells = [f"{right:.0%} ({largest:.0%})" for right, largest in shares]
+    return " | ".join(cells + [f"{100 * run.report.accuracy(name):.2f}" for name in (None, "pgd")])
+
+
 def test_the_page_of_fidelity_shows_how_uat_fell():
     page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
     files = {
@@ -562,15 +573,91 @@ def test_the_page_of_fidelity_shows_how_uat_fell():
     assert f"| run | {' | '.join(f'step {step:,}' for step in steps)} | clean | PGD |" in page
     runs = {words: loads(file.read_text(encoding="utf-8")) for words, file in files.items()}
     for words, run in runs.items():
-        at = {step: place for place, step in enumerate(run.log["step"])}
-        shares = [[run.log[name][at[step]] for name in ("labeled_accuracy", "largest_class_share")] for step in steps]
-        cells = [f"{right:.0%} ({largest:.0%})" for right, largest in shares]
-        cells += [f"{100 * run.report.accuracy(name):.2f}" for name in (None, "pgd")]
-        assert f"| {words} | {' | '.join(cells)} |" in page
+        assert f"| {words} | {answers(run, steps)} |" in page
     first, second = runs.values()
     assert first.recipe == second.recipe == RECIPES["mnist-pixel-uat"]
     script = json.loads((files["that of the table"].parent / "mnist-pixel-uat-authors-seed-0.json").read_text())
     assert max(script["log"]["largest_class_share"]) < 0.2, "that run had no such fall"
+
+
+def test_the_page_of_fidelity_shows_how_srt_fell_on_cifar10_and_why(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    from constant import READINGS
+    from first_steps import markdown
+
+    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    paper = {each.file_name: each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"}
+    srt, fast = (paper[f"cifar10-pixel-{name}-resnet18-seed-0.json"] for name in ("srt", "srt-fast"))
+    steps = [450, 6050, 17350, 28600, 30450, 34200, 46875]
+    assert f"| run | {' | '.join(f'step {step:,}' for step in steps)} | clean | PGD |" in page
+    assert f"| SRT | {answers(srt, steps)} |" in page
+    falls = round(srt.recipe.steps * srt.recipe.optimizer.rate.milestones[0])
+    shares = [
+        share for step, share in zip(srt.log["step"], srt.log["largest_class_share"], strict=True) if step < falls
+    ]
+    mostly = sum(share >= 0.9 for share in shares) / len(shares)
+    assert (
+        f"Until the rate falls, after step {falls:,}, one class takes nine tenths of C(x) or more in {mostly:.0%} of"
+        in page
+    )
+    later = zip(fast.log["step"], fast.log["largest_class_share"], strict=True)
+    largest = max(share for step, share in later if step > fast.recipe.steps / 10)
+    ends = [f"{100 * fast.report.accuracy(name):.2f}" for name in (None, "pgd")]
+    assert (
+        f"one class takes at most {largest:.0%} after the first tenth, and it ends at {ends[0]} and {ends[1]}" in page
+    )
+    result = json.loads((ROOT / "results" / "constant.json").read_text(encoding="utf-8"))
+    assert markdown(result, READINGS) in page
+    ends = {name: run["log"][-1] for name, run in result["runs"].items()}
+    assert {name for name, end in ends.items() if end["largest_class_share"] > 0.9} >= set(READINGS) - {"lambda 0.2"}
+    log_of = {name: run["log"] for name, run in result["runs"].items()}
+    settled = [
+        record["robust"]
+        for record in log_of["lambda 1, clean and perturbed images in one pass"]
+        if record["step"] > 400
+    ]
+    assert f"is what was computed, {min(settled):.2f} to {max(settled):.2f} in the last 200 steps" in page
+    end, at = log_of["lambda 1"][-1], srt.log["step"].index(17350)
+    flat = " ".join(page.split())
+    assert f"it sinks to {end['robust']:.2f} in the end, and that of the labels to {end['standard']:.2f}" in flat
+    robust, labels = (srt.log[name][at] for name in ("robust", "standard"))
+    assert f"the robust term was {robust:.2f}, far under 0.60, and that of the labels {labels:.2f}" in flat
+    for name, weight in (("lambda 1", 1.0), ("lambda 0.2", 0.2)):
+        assert f"{log((1 + weight) / (0.1 + weight)):.2f} at {name}" in flat
+        assert f"{log(1 + 10 * weight):.1f} at {name}" in flat
+
+
+def test_the_page_of_fidelity_says_how_far_spatial_defenses_on_mnist_are_from_the_paper():
+    found = Measured([each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"])
+
+    def apart(trial, place, row, column="gridadv"):
+        return found.figure(Cell(trial, column)).mean - printed(place, row)[column]
+
+    weights = ("0.15", "0.2", "0.25", "0.3")
+    rows = {name: [f"mnist-spatial-{name}-lambda-{weight}" for weight in weights] for name in ("rt", "srt")}
+    trials = {name: [at_weight("mnist", name, weight) for weight in weights] for name in rows}
+    rt, srt = (
+        [apart(trial, "Table 5", row) for trial, row in zip(trials[name], rows[name], strict=True)] for name in rows
+    )
+    pairs = zip(rows["srt"], rows["rt"], strict=True)
+    theirs = [printed("Table 5", more)["gridadv"] - printed("Table 5", less)["gridadv"] for more, less in pairs]
+    ours = [lead + mine - other for lead, mine, other in zip(theirs, srt, rt, strict=True)]
+    worst, klr = (
+        apart(f"mnist-spatial-{name}", "Table 3", f"mnist-spatial-{name}") for name in ("worst-of-k", "klr")
+    )
+    page = " ".join((ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8").split())
+    assert (
+        f"under GridAdv RT is {min(rt):.1f} to {max(rt):.1f} points above the paper's, Worst-of-k {worst:.1f}, KLR "
+        f"{klr:.1f} and SRT {min(srt):.1f} to {max(srt):.1f}, so that SRT leads RT by {min(ours):.1f} to "
+        f"{max(ours):.1f} points where the paper has {min(theirs):.1f} to {max(theirs):.1f}"
+    ) in page
+    shifts, turns = (
+        apart("mnist-spatial-worst-of-k", "Table 3", "mnist-spatial-worst-of-k", column)
+        for column in ("gridadv.t", "gridadv.r")
+    )
+    assert f"(Worst-of-k {shifts:.1f} and {turns:.1f} points above)" in page
+    crops = apart("cifar10-spatial-standard", "Table 3", "cifar10-spatial-standard", "gridadv.t")
+    assert f"it is {crops:.1f} points above the paper's under GridAdv.T" in page
 
 
 def test_the_page_of_scale_shows_what_was_measured(monkeypatch):

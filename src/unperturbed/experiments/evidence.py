@@ -253,9 +253,9 @@ def write(evidence: Evidence, folder: Path) -> Path:
 
 
 def of_run(directory: Path, name: str, seed: int, scale: Scale, network: Network) -> Evidence | None:
-    """The evidence in the directory of a run; none where it is not trained and attacked yet."""
+    """The evidence in the directory of a run, be its weights elsewhere; none where it is not attacked yet."""
     run = RunDirectory(directory)
-    if not run.weights.is_file() or not run.report.is_file():
+    if not run.report.is_file():
         return None
     log, notes = run.read_log(), read_notes(directory)
     teacher_seconds = float(notes.get("teacher_seconds", 0.0))

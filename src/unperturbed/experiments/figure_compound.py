@@ -44,7 +44,7 @@ def experiment() -> Experiment:
         statements=tuple(statement for data in DATA_SETS for statement in statements(data)),
         remarks=(
             "the paper does not state the network of the compound defenses: on CIFAR-10 ours is that of the spatial "
-            "experiments, with the schedule of the pixel-wise ones; lambda of SRT+ is 1 and grows over a fifth of a "
+            "experiments, with the schedule of the pixel-wise ones; lambda of SRT+ is 1 and grows over half of a "
             "run",
             "the paper gives the fractions only as a picture: ours are our own choice",
         ),

@@ -40,8 +40,9 @@ the images alone: how differently another seed would train is not in it, and the
 one holds ours against the paper's, a goal or a time, the mean over seeds decides alone. Where an attack was not made
 on all test images a cell tells in brackets on how many of the first: since these may be harder than the rest, it is
 compared with others on them alone, and held against no goal.
-Weights are the last ones of a run, as in the paper, unless a row says otherwise; where weights are selected, that is
-done on held-out labeled images, never on test images, and both the best and the last are shown.
+Weights are the last ones of a run, which the authors' code evaluates, unless a row says otherwise; where weights are
+selected, that is done on held-out labeled images, never on test images, and the last ones are shown beside the best
+where both were attacked. No setting was chosen on test images but a lambda, where a remark says so.
 
 | scale | what it is |
 |---|---|
@@ -61,8 +62,8 @@ stands in [fidelity.md](fidelity.md). The runs and their expected minutes: `unpe
 
 A fault of compiled steps is mended by which gradients behind a BatchNorm were off, the more its running mean still
 moved. Trained before were, on CIFAR-10, all short runs, the shortest trainings of fast SRT and, at the paper's
-schedule, Standard, Worst-of-k, KLR, RT and SRT at lambda 0.2, and SRT by the authors' code; RT at 0.3 and SRT++ were
-but for their last steps. Accuracies of such runs beside those of a plain loop showed no difference
+schedule, spatially, Standard, Worst-of-k, KLR, RT and SRT at lambda 0.2, and SRT by the authors' code; RT at 0.3 and
+SRT++ were but for their last steps. Accuracies of such runs beside those of a plain loop showed no difference
 ([performance.md](performance.md), what speed costs in accuracy). From version 0.2.0 on, evidence names the version
 that trained a run.
 """

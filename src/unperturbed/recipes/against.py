@@ -11,7 +11,7 @@ from ..recipe import Recipe
 from ..schedules import Ramp
 from ..solvers import FGSM, NFGSM, PGD, Sequential, Solver, WorstOfK
 from .budgets import Budget
-from .methods import COMPOUND_RAMP
+from .methods import LEARNED_FIRST
 
 PERTURBATIONS = {"pixels": "pgd", "warps": "gridadv", "blur": "blur", "color": "color"}
 """what a recipe can be pointed at, and the attack of a budget that says how far"""
@@ -35,7 +35,7 @@ def against(recipe: Recipe, names: str, budget: Budget) -> Recipe:
         recipe,
         name="-".join([pointed_at(recipe.name)[0], "against", *asked]),
         objective=replace(objective, solver=solver_for(asked, budget, objective.solver)),
-        ramp=COMPOUND_RAMP if others and "pixels" in asked and recipe.ramp == Ramp() else recipe.ramp,
+        ramp=LEARNED_FIRST if others and "pixels" in asked and recipe.ramp == Ramp() else recipe.ramp,
         validation=validation if validation.solver is None else replace(validation, solver=solver_for(asked, budget)),
     )
 

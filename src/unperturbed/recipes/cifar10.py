@@ -13,7 +13,7 @@ from ..schedules import Cyclic, Piecewise, Ramp
 from ..solvers import PGD, WorstOfK
 from .budgets import Budget
 from .methods import (
-    COMPOUND_RAMP,
+    LEARNED_FIRST,
     Fast,
     Scenario,
     compound,
@@ -102,4 +102,4 @@ def recipes() -> Iterator[Recipe]:
     yield from COMPARED.over_lambda((0.2, 0.4, 0.6, 0.8))
     yield from spatial_defenses(SPATIAL, ASCENT)
     yield from SPATIAL.over_lambda((0.15, 0.2, 0.25, 0.3))
-    yield from compound_defenses(COMPOUND, ASCENT, TURN, ramp=COMPOUND_RAMP)
+    yield from compound_defenses(COMPOUND, ASCENT, TURN, ramp=LEARNED_FIRST)

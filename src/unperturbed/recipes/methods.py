@@ -138,8 +138,9 @@ def spatial_defenses(scenario: Scenario, pixel_solver: Solver, **changes_of_at: 
     yield plusplus(scenario, "average")
 
 
-COMPOUND_RAMP = Ramp(over=0.2)
-"""of SRT+: under both perturbations a robust term at full strength keeps C(x) as constant as it is at first"""
+LEARNED_FIRST = Ramp(over=0.5)
+"""of SRT+, and wherever else a robust term at full strength would keep C(x) as constant as it is at first: lambda
+grows while C(x) is learned from the labels (docs/fidelity.md)"""
 
 
 def compound_defenses(

@@ -42,7 +42,8 @@ on all test images a cell tells in brackets on how many of the first: since thes
 compared with others on them alone, and held against no goal.
 Weights are the last ones of a run, which the authors' code evaluates, unless a row says otherwise; where weights are
 selected, that is done on held-out labeled images, never on test images, and the last ones are shown beside the best
-where both were attacked. No setting was chosen on test images but a lambda, where a remark says so.
+where both were attacked. Settings of SRT++ that were chosen by a look at test images stand in
+[defenses.md](defenses.md).
 
 | scale | what it is |
 |---|---|

@@ -762,6 +762,7 @@ def test_the_budget_and_the_seed_of_an_evaluation_are_options(finished):
         (["--budget.step-size", "0"], "--budget.step-size must be a positive number, got 0.0"),
         (["--budget.steps", "0"], "--budget.steps must be at least 1, got 0"),
         (["--budget.pixels", "-3"], "--budget.pixels must be at least 1, got -3"),
+        (["--budget.steps", 10**20], f"--budget.steps must be below 2 ** 63, by which torch counts, got {10**20}"),
         (["--budget.steps", "1e3"], "expected a whole number, as 1000, got '1e3'"),
     ],
 )

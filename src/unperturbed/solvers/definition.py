@@ -44,11 +44,13 @@ def require_solver(name: str, solver: object) -> None:
 
 
 def require_count(name: str, value: int) -> None:
-    """Refuse a number of things that is not whole, or below one."""
+    """Refuse a number of things that is not whole, below one, or more than any tensor holds."""
     if not isinstance(value, Integral):
         raise ValueError(f"{name} must be a whole number, got {value!r}")
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {value}")
+    if value >= 2**63:
+        raise ValueError(f"{name} must be below 2 ** 63, by which torch counts, got {value}: lower it")
 
 
 def require_positive(name: str, value: float) -> None:

@@ -475,19 +475,31 @@ def test_a_finished_run_is_evaluated_while_its_directory_is_held(long_runs):
 def test_of_two_runs_that_need_the_same_teacher_the_second_waits_for_it(tmp_path, monkeypatch):
     monkeypatch.setenv("UNPERTURBED_CACHE", str(tmp_path / "cache"))
     recipe = replace(TINY, labeler="teacher", teacher=replace(TINY.teacher, steps=60))
-    process = in_a_process(train_slowly, recipe, tmp_path / "first")
+    process = in_a_process(train_once_another_waits, recipe, tmp_path / "first")
     wait_until(lambda: any((tmp_path / "cache").glob("teachers/*/.lock")), process)
     watcher = Watcher()
+    monkeypatch.setattr(
+        watcher, "warned", lambda *words: (tmp_path / WAITS).touch() or Watcher.warned(watcher, *words)
+    )
     second = trained(recipe, tmp_path / "second", watcher=watcher)
     assert any(f"is in use by process {process.pid}" in sentence for sentence in watcher.warnings)
     assert ended(process) == 0
     assert second.weights.read_bytes() == RunDirectory(tmp_path / "first").weights.read_bytes()
 
 
-def train_slowly(recipe: Recipe, out: Path) -> None:
+WAITS = "another-waits"
+
+
+def train_once_another_waits(recipe: Recipe, out: Path) -> None:
     torch.set_num_threads(1)
-    advance = Trainer.advance
-    Trainer.advance = lambda self: time.sleep(0.01) or advance(self)
+    advance, latest = Trainer.advance, time.monotonic() + 60
+
+    def advance_then(trainer: Trainer) -> None:
+        while not (out.parent / WAITS).exists() and time.monotonic() < latest:
+            time.sleep(0.01)
+        advance(trainer)
+
+    Trainer.advance = advance_then
     train(recipe, out, device="cpu")
 
 

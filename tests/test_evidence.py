@@ -349,6 +349,18 @@ def test_srt_by_the_authors_script_is_held_against_the_same_printed_row():
     assert "99.20 | 96.50" in next(line for line in headline(runs).splitlines() if "authors' rate" in line)
 
 
+@pytest.mark.parametrize(("constant", "told"), [(0, False), (1, True), (9, True), (18, True)])
+def test_it_is_told_for_how_much_of_its_training_the_answers_of_a_run_were_one_class(constant, told):
+    run = evidence("mnist-pixel-srt", pgd=96)
+    steps = [run.recipe.steps * record // 20 for record in range(1, 21)]
+    shares = [1.0, 1.0, *[0.95] * constant, *[0.2] * (18 - constant)]
+    run = replace(run, log={"step": steps, "largest_class_share": shares})
+    text = experiment_text(experiments()["table-4"], [run])
+    words = "One class took 90% of C(x) or more for a part of the training of mnist-pixel-srt-seed-0"
+    assert (f"{words} ({constant / 18:.0%})." in text) == told, "what is learned in the first tenth is no fall"
+    assert "One class took" not in experiment_text(experiments()["table-4"], [replace(run, log={"step": steps})])
+
+
 def test_hours_device_seeds_and_differences_are_told():
     runs = [
         evidence("mnist-pixel-srt", pgd=96, seconds=7200.0, together=4, device="cuda: NVIDIA H200", seed=s)

@@ -30,6 +30,8 @@ HEADLINE = (
 """what a reader wants to know first: rows of the headline table, where the paper prints them, and their columns"""
 VERDICTS = {"pass": "**pass**", "fail": "**fail**", "undecided": "not decided"}
 NO_RESULT = "not judged by a smoke run"
+NEARLY_ALL, FOR_A_WHILE = 0.9, 0.05
+"""the share of C(x) that one class takes where it has fallen, and the share of a run that is worth a word"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +133,7 @@ def open_statements(experiment: Experiment, told: Sequence[Edition]) -> list[str
 
 def spent(tables: Sequence[Table], edition: Edition) -> str:
     """Hours, devices, seeds and networks of the runs in these tables."""
-    names = {trial.name for table in tables for trial in table.rows}
-    runs = [each for each in edition.evidence if each.name in names]
+    runs = runs_in(tables, edition)
     training = seconds_trained(runs) / 3600
     made = [report for each in runs for report in reports_made(each)]
     attacks = sum(result.seconds for report in made for result in report.attacks) / 3600
@@ -149,8 +150,30 @@ def spent(tables: Sequence[Table], edition: Edition) -> str:
     count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
     return (
         f"{count} of {models} (seeds {seeds}) on {devices}: {training:.2f} hours of training, "
-        f"{attacks:.2f} of attacks on {images} test images{where}{few}."
+        f"{attacks:.2f} of attacks on {images} test images{where}{few}.{fallen(runs)}"
     )
+
+
+def runs_in(tables: Sequence[Table], edition: Edition) -> list[Evidence]:
+    """The evidence of an edition that these tables show."""
+    names = {trial.name for table in tables for trial in table.rows}
+    return [each for each in edition.evidence if each.name in names]
+
+
+def fallen(runs: Sequence[Evidence]) -> str:
+    """The runs of which C(x) was one class for a while, which no accuracy in the end tells from another weakness."""
+    shares = {each.file_name.removesuffix(".json"): share_of_one_answer(each) for each in runs}
+    told = [f"{name} ({share:.0%})" for name, share in sorted(shares.items()) if share >= FOR_A_WHILE]
+    if not told:
+        return ""
+    return f" One class took {NEARLY_ALL:.0%} of C(x) or more for a part of the training of {enumerated(told)}."
+
+
+def share_of_one_answer(evidence: Evidence) -> float:
+    """The share of a run's records, but for its first tenth, in which one class took nearly all of C(x)."""
+    records = zip(evidence.log.get("step", ()), evidence.log.get("largest_class_share", ()), strict=False)
+    later = [share for step, share in records if step > evidence.recipe.steps / 10]
+    return sum(share >= NEARLY_ALL for share in later) / len(later) if later else 0.0
 
 
 def seconds_trained(runs: Sequence[Evidence]) -> float:

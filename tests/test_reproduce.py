@@ -397,6 +397,16 @@ def test_evidence_that_holds_more_of_a_run_is_not_replaced(tmp_path, capsys):
     assert "1 of 1 run begun" in reproduce(*words, tmp_path / "part", "--collect", results, capsys=capsys)
 
 
+def test_evidence_with_the_log_of_a_training_is_not_replaced_by_one_without(tmp_path, capsys):
+    words = ("table-4", *SMOKE, "--only", "mnist-pixel-at-*", "--out", tmp_path, "--without", "autoattack,pointwise")
+    reproduce(*words)
+    reproduce(*words, "--collect", tmp_path / "results")
+    log = tmp_path / "mnist-pixel-at-seed-0" / "log.jsonl"
+    log.write_text('{"step": 3, "seconds": 0.0}\n', encoding="utf-8")
+    sentence = refused(*words, "--collect", tmp_path / "results", capsys=capsys)
+    assert "seed-0.json holds more of that run (its log): make the same here first" in sentence
+
+
 def test_damaged_notes_of_a_run_are_no_notes_that_it_had_its_device_alone(tmp_path, capsys):
     words = ("table-6", *SMOKE, "--only", "*-srt-lambda-0.2-*", "--out", tmp_path / "runs")
     reproduce(*words, "--beside", "3")

@@ -179,7 +179,7 @@ def collect(runs: Sequence[PlannedRun], out: Path, folder: Path) -> tuple[list[P
 
 
 def require_no_loss(run: PlannedRun, fresh: Evidence, folder: Path) -> None:
-    """Refuse to replace evidence by the same recipe that holds attacks, or images, which the new one has not."""
+    """Refuse to replace evidence by the same recipe that holds attacks, images or a log which the new one has not."""
     file = folder / fresh.scale / fresh.file_name
     try:
         there = loads(file.read_text(encoding="utf-8"))
@@ -200,7 +200,7 @@ def require_no_loss(run: PlannedRun, fresh: Evidence, folder: Path) -> None:
 
 
 def held(evidence: Evidence) -> dict[tuple[str, str, float], int]:
-    """What evidence holds, on which weights and at which fraction, and of how many images."""
+    """What evidence holds, on which weights and at which fraction, and of how many images; of a log, the columns."""
     swept = {} if evidence.sweep is None else evidence.sweep.reports
     fewest_first = sorted(evidence.on_fewer, key=lambda few: len(few.labels))
     places = [("kept", 1.0, report) for report in (*fewest_first, evidence.report)]
@@ -211,4 +211,5 @@ def held(evidence: Evidence) -> dict[tuple[str, str, float], int]:
         for weights, fraction, report in places
         for result in report.attacks
     }
-    return attacks | {("kept", name, 1.0): len(values) for name, values in evidence.surfaces.items()}
+    surfaces = {("kept", name, 1.0): len(values) for name, values in evidence.surfaces.items()}
+    return attacks | surfaces | {("kept", "its log", 1.0): len(evidence.log)}

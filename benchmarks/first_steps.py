@@ -1,6 +1,7 @@
 """What becomes of C(x) in the first steps of several runs of SRT, for benchmarks that compare their settings."""
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,8 @@ def markdown(result: dict[str, Any], readings: Mapping[str, Recipe]) -> str:
 
 def train(readings: Mapping[str, Recipe], options: Options) -> None:
     """Train those that are missing, and write JSON after every run."""
+    if unknown := set(options.only) - set(readings):
+        sys.exit(f"there is no run {min(unknown)!r} here: name some of {', '.join(map(repr, readings))}")
     device = pick_device(options.device)
     runs: dict[str, Any] = json.loads(options.out.read_text(encoding="utf-8"))["runs"] if options.out.exists() else {}
     for name in (each for each in options.only or readings if each not in runs):

@@ -88,6 +88,7 @@ def test_beside_a_report_on_fewer_images_on_purpose_the_farther_counts(attacked,
     found = with_begun(replace(attacked, on_fewer=(slow,)), tmp_path, TRIAL)
     assert len(found.of_fewer("autoattack").labels) == max(on_purpose, 100)
     assert found.of_fewer("pointwise") is slow
+    assert results.held(found)["kept", "autoattack", 1.0] == max(on_purpose, 100)
 
 
 def test_what_is_collected_holds_them(attacked, tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ from statistics import stdev
 
 import pytest
 
-from handmade import evidence, report
+from handmade import evidence, report, sweep
 from unperturbed.experiments.catalog import experiments
 from unperturbed.experiments.definition import SURFACES, Cell, Difference, Figure
 from unperturbed.experiments.measured import Measured, standard_error
@@ -277,15 +277,21 @@ def test_seeds_that_were_attacked_on_fewer_images_count_with_the_others():
     slow = {name: report(90, {"autoattack": share}, images=500) for name, share in (("a", 60), ("b", 50))}
     runs = [
         evidence("a", autoattack=60),
-        evidence("b", autoattack=40),
+        evidence("b", autoattack=35),
         evidence("a", seed=1, on_fewer=(slow["a"],)),
         evidence("b", seed=1, on_fewer=(slow["b"],)),
     ]
     found, higher, lower = Measured(runs), Cell("a", "autoattack"), Cell("b", "autoattack")
     difference = found.difference(higher, lower)
-    assert difference.points == pytest.approx((20 + 10) / 2), "all of its first 500 images right, and 400 of them"
-    assert difference.error == pytest.approx(5, abs=1.0), "that of seeds, which is the larger one by far"
-    assert (found.figure(lower).mean, found.figure(lower).first) == (pytest.approx((80 + 50) / 2), 500)
+    assert difference.points == pytest.approx((30 + 10) / 2), "of the first 500 images all are right, and 350"
+    assert difference.error == pytest.approx(10, abs=1.0), "that of seeds, which is the larger one by far"
+    assert (found.figure(lower).mean, found.figure(lower).first) == (pytest.approx((70 + 50) / 2), 500)
+
+
+def test_an_attack_that_was_interrupted_was_made_on_all_images_at_a_smaller_fraction():
+    few = report(98, {"pgd": 90}, images=500)
+    found = Measured([evidence("a", on_fewer=(few,), sweep=sweep(half=97, whole=96))])
+    assert (found.figure(Cell("a", "pgd")).first, found.figure(Cell("a", "pgd", 0.5)).first) == (500, None)
 
 
 def test_an_attack_on_fewer_images_is_compared_on_these_alone():

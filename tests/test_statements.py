@@ -288,6 +288,15 @@ def test_seeds_that_were_attacked_on_fewer_images_count_with_the_others():
     assert (found.figure(lower).mean, found.figure(lower).first) == (pytest.approx((70 + 50) / 2), 500)
 
 
+@pytest.mark.parametrize("points", [{"rt": 50, "at": 90}, {"rt": 90, "at": 50}])
+def test_a_similar_effect_is_neither_above_nor_under(points):
+    runs = [evidence(f"mnist-pixel-{name}", pgd=share) for name, share in points.items()]
+    (similar,) = (
+        each for each in experiments()["table-4"].statements if "on MNIST" in each.words and "similar" in each.words
+    )
+    assert similar.check(Measured(runs)).verdict == "fail"
+
+
 def test_an_attack_that_was_interrupted_was_made_on_all_images_at_a_smaller_fraction():
     few = report(98, {"pgd": 90}, images=500)
     found = Measured([evidence("a", on_fewer=(few,), sweep=sweep(half=97, whole=96))])
@@ -431,6 +440,7 @@ def test_the_statements_of_the_paper_are_all_there():
         "spatial defenses serve as augmentation",
         "SRT+ is the best of the compound defenses under PGD+ and GridAdv+ at every smaller perturbation fraction",
         "SRT+ is above AT+ under PGD and GridAdv too",
+        "at the perturbation fraction 0.25",
         "RT at lambda 1 has an effect similar to that of AT on the same labels",
         "SRT is right on a larger part of the surface than standard training",
         "the decision surface of standard training has larger slopes than that of SRT",
@@ -517,6 +527,7 @@ class Apart:
         ("table-1", "nowhere more than a point under", -1.0),
         ("table-2", "more than 5 points above RT in most cases", 5.0),
         ("table-3", "by more than 4.7 points", 4.7),
+        ("table-4", "both are within 3 points of each other", -3.0),
         ("table-3", "at most 5 points above Standard", -5.0),
         ("table-5", "nowhere more than a point under", -1.0),
         ("figure-compound", "and more than 10 under GridAdv+", 10.0),
@@ -567,7 +578,17 @@ class Losing(Extreme):
         ("figure-compound", "AT+ is above AT (average)", "gridadv+"),
         ("figure-compound", "defend well against single attacks too", "pgd"),
         ("figure-compound", "defend well against single attacks too", "mnist-pixel-at"),
+        ("figure-compound", "defend well against single attacks too", "mnist-spatial-srt"),
         ("figure-compound", "SRT+ is above AT+ under PGD and GridAdv too", "gridadv"),
+        ("figure-compound", "compound attacks are stronger", 0.25),
+        ("figure-compound", "above the defenses against one perturbation on MNIST", "mnist-spatial-srt"),
+        ("figure-compound", "limited benefit against PGD: on MNIST", "mnist-spatial-srt"),
+        (
+            "figure-unlabeled",
+            "still rises where all unlabeled images are used on MNIST, spatial",
+            "mnist-spatial-srt",
+        ),
+        ("table-5", "serve as augmentation where images are only mirrored", "mnist-spatial-srt-authors"),
         ("figure-surfaces", "decision surface of standard training has larger slopes", "decision-slope.pixel"),
         ("figure-surfaces", "loss surface of standard training has larger slopes", "loss-slope.spatial"),
         ("figure-surfaces", "the loss of standard training peaks higher", "peak.spatial"),

@@ -205,12 +205,14 @@ def test_models_compared_over_lambda_are_attacked_as_far_as_their_tables_say():
 
 def test_srt_past_the_paper_keeps_what_is_best_on_held_out_labels_within_the_radius_of_its_attacks():
     selected = [trial for trial in experiments()["better"].trials if trial.variant.startswith("-selected")]
-    assert len(selected) == 12
+    assert len(selected) == 13
     for trial in selected:
         recipe, search = trial.recipe, trial.recipe.objective.solver
-        if "-wider" in trial.variant:
-            assert (search.around.eps, search.start) == (0.35, "uniform" if "-uniform" in trial.variant else "normal")
-            search = replace(search, around=Linf(eps=0.3), start="normal")
+        if radius := 0.35 * ("-wider" in trial.variant) + 0.4 * ("-widest" in trial.variant):
+            start, reach = ("uniform", 2.5 * radius) if "-uniform" in trial.variant else ("normal", 0.4)
+            assert (search.around.eps, search.start) == (radius, start)
+            assert search.steps * search.step_size == pytest.approx(reach)
+            search = replace(search, around=Linf(eps=0.3), start="normal", step_size=0.01)
         if trial.variant.endswith("-five-steps"):
             assert search.steps == 5
             search = cifar10.ASCENT
@@ -230,7 +232,7 @@ def test_the_shortest_trainings_are_timed_alone_over_the_epochs_that_they_are_ca
 def test_runs_that_experiments_share_are_trained_once():
     every = planned(list(experiments().values()), "paper", "own", (0,))
     names = [run.name for run in every]
-    assert len(names) == len(set(names)) == 152
+    assert len(names) == len(set(names)) == 153
     recipes = [replace(run.recipe, name="") for run in every]
     assert len(set(recipes)) == len(recipes)
     assert "cifar10-spatial-srt-seed-0" in [run.name for run in planned(chosen(["table-1"]), "paper", "own", (0,))]

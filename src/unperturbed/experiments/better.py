@@ -43,6 +43,8 @@ MNIST_WEIGHT = 6.0
 """lambda of a second SRT++ on MNIST: at that weight UAT is stronger than SRT at 1 by the same schedule"""
 MNIST_RADIUS = 0.35
 """of the search of a third SRT++ on MNIST: trained for more than attacks have, it may have some to spare"""
+MNIST_LARGEST_RADIUS = 0.4
+"""of the last one: from 0.5 on every image could be made gray"""
 FAST_SRT = named("cifar10-pixel-srt-fast")
 FAST_ACCURACY = {column: printed("Table 9", FAST_SRT.name)[column] for column in ("clean", "pgd")}
 
@@ -159,16 +161,27 @@ def spatial_trials() -> tuple[Trial, ...]:
 def digit_trials() -> tuple[Trial, ...]:
     """SRT and SRT++ on MNIST: with a larger lambda, trained for a larger radius, both, and with another search.
 
-    From a start near x PGD misses what Square finds without gradients; from anywhere in the ball it may not.
+    From a start near x PGD misses what Square finds without gradients; from anywhere in the ball, in steps by which
+    it comes to any other place there, it may not.
     The rate of SRT++ is that of the authors' script, by which SRT alone gains too: both stand beside it.
     """
     srt, plus = beside_srt("mnist-pixel", PIXEL_ATTACKS)
     by_script = replace(srt, recipe=mnist.by_the_script(srt.recipe), variant="-authors", label="SRT (authors' rate)")
     heavier = varied(plus, f"-lambda-{MNIST_WEIGHT:g}", f" with lambda {MNIST_WEIGHT:g}", weight=MNIST_WEIGHT)
-    wide, words = replace(mnist.ASCENT, around=Linf(eps=MNIST_RADIUS)), f" trained within {MNIST_RADIUS:g}"
+    wide, widest = (replace(mnist.ASCENT, around=Linf(eps=eps)) for eps in (MNIST_RADIUS, MNIST_LARGEST_RADIUS))
+    words = f" trained within {MNIST_RADIUS:g}"
     wider, both = (varied(trial, "-wider", words, solver=wide) for trial in (plus, heavier))
-    anywhere = varied(both, "-uniform", ", from a uniform start", solver=replace(wide, start="uniform"))
-    return srt, by_script, plus, heavier, wider, both, anywhere
+    far = varied(heavier, "-widest", f" trained within {MNIST_LARGEST_RADIUS:g}", solver=widest)
+    anywhere, anywhere_far = (
+        varied(trial, "-uniform", ", from a uniform start in longer steps", solver=across(search))
+        for trial, search in ((both, wide), (far, widest))
+    )
+    return srt, by_script, plus, heavier, wider, both, anywhere, anywhere_far
+
+
+def across(search: PGD) -> PGD:
+    """The search from anywhere in its ball, in steps that add up to 2.5 of its radii, as Madry et al. have them."""
+    return replace(search, start="uniform", step_size=2.5 * cast(Linf, search.around).eps / search.steps)
 
 
 def varied(trial: Trial, variant: str, words: str, **changes: Any) -> Trial:

@@ -14,18 +14,12 @@ import torch
 from handmade import evidence, report, sweep
 from unperturbed.experiments import evidence as files
 from unperturbed.experiments import notes
-from unperturbed.experiments.account import (
-    Edition,
-    experiment_text,
-    headline,
-    reports_made,
-    seconds_trained,
-    table_text,
-)
+from unperturbed.experiments.account import Edition, experiment_text, reports_made, seconds_trained, table_text
 from unperturbed.experiments.account import editions as editions_of
 from unperturbed.experiments.asked import as_asked
 from unperturbed.experiments.catalog import experiments
 from unperturbed.experiments.definition import SURFACES, Cell
+from unperturbed.experiments.headline import headline
 from unperturbed.experiments.measured import Measured
 from unperturbed.experiments.noting import note_circumstances
 from unperturbed.experiments.planning import planned
@@ -295,7 +289,7 @@ def test_editions_do_not_mix_networks_or_scales():
     assert "48.66 / 40.00" in short
     assert "ResNet-18 in place of WRN-34-10" in other.splitlines()[0]
     lines = headline(runs).splitlines()
-    assert [line.split("|")[2].strip() for line in lines if "SRT, CIFAR-10, pixel-wise" in line] == [
+    assert [line.split("|")[2].strip() for line in lines if line.startswith("| SRT, CIFAR-10, pixel-wise ")] == [
         "the paper",
         "ours, paper schedule",
         "ours, paper schedule, ResNet-18",
@@ -309,6 +303,24 @@ def test_the_headline_says_where_autoattack_saw_fewer_images():
     (ours,) = [line for line in lines if "ours" in line]
     assert "ours, paper schedule, AutoAttack on 500 images" in ours
     assert "90.00" in ours
+
+
+def test_the_headline_has_minutes_of_trainings_that_were_alone_and_says_what_is_no_schedule_of_the_papers():
+    recipe = next(trial for trial in experiments()["better"].trials if trial.name.endswith("-three-steps-60")).recipe
+    name = "cifar10-pixel-srt-fast-shortest-well-taught-three-steps-60"
+    for together, minutes in ((1, "5.0"), (2, "–")):
+        lines = headline([evidence(name, 83, pgd=45, recipe=recipe, seconds=300.0, together=together)]).splitlines()
+        (ours,) = [line for line in lines if "ours" in line]
+        assert [cell.strip() for cell in ours.split("|")[2:-1]] == [
+            "ours, 60 epochs, ResNet-18",
+            "83.00",
+            "45.00",
+            "",
+            "–",
+            minutes,
+        ]
+    (paper,) = [line for line in lines if line.startswith("| fast SRT, CIFAR-10, pixel-wise  ")]
+    assert [cell.strip() for cell in paper.split("|")[2:-1]] == ["the paper", "82.27", "44.93", "", "", "257"]
 
 
 def test_nothing_is_said_of_fewer_images_once_an_attack_saw_all():

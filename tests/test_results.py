@@ -11,9 +11,9 @@ from statistics import mean, stdev
 import pytest
 import torch
 
-from unperturbed.experiments.account import headline
 from unperturbed.experiments.definition import Cell
 from unperturbed.experiments.evidence import loads, read_all
+from unperturbed.experiments.headline import headline
 from unperturbed.experiments.lambda_tables import at_weight
 from unperturbed.experiments.measured import Measured
 from unperturbed.recipes import RECIPES
@@ -366,6 +366,26 @@ def test_the_page_of_speed_shows_what_taking_weights_over_at_once_changed():
         assert words in page, words
 
 
+def test_the_page_of_speed_tells_of_the_shortest_training_that_reaches_the_papers_fast_srt():
+    page = " ".join((ROOT / "docs" / "performance.md").read_text(encoding="utf-8").split())
+    name = "cifar10-pixel-srt-fast-shortest-well-taught-three-steps-60"
+    file = ROOT / "results" / "reproduce" / "paper" / f"{name}-seed-0.json"
+    run, paper = loads(file.read_text(encoding="utf-8")), printed("Table 9", "cifar10-pixel-srt-fast")
+    clean, pgd = (100 * run.report.accuracy(attack) for attack in (None, "pgd"))
+    assert clean > paper["clean"] and pgd > paper["pgd"]
+    assert run.kept == "last" and run.together == run.teacher_together == 1
+    assert (
+        f"took {paper['minutes']:.0f} minutes on a GTX 1080 to {paper['clean']} % clean and {paper['pgd']} %" in page
+    )
+    assert (
+        f"ResNet-18 comes to {clean:.2f} % and {pgd:.2f} % in {run.seconds / 60:.1f} minutes on one H200, "
+        f"{run.teacher_seconds / 60:.1f} of them for its teacher"
+    ) in page
+    found = Measured([each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"])
+    for fewer in ("well-taught-three-steps-30", "taught-60"):
+        assert found.figure(Cell(f"cifar10-pixel-srt-fast-shortest-{fewer}", "pgd")).mean < paper["pgd"]
+
+
 def test_a_fast_search_is_no_weaker_than_one_in_float32_as_the_page_shows(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from attack_speed import SUBJECTS, agreement_markdown
@@ -587,10 +607,13 @@ def test_the_page_of_fidelity_shows_how_srt_fell_on_cifar10_and_why(monkeypatch)
 
     page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
     paper = {each.file_name: each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"}
-    srt, fast = (paper[f"cifar10-pixel-{name}-resnet18-seed-0.json"] for name in ("srt", "srt-fast"))
+    srt, fast, growing = (
+        paper[f"cifar10-pixel-{name}-resnet18-seed-0.json"] for name in ("srt", "srt-fast", "srt-ramped-one-pass")
+    )
     steps = [450, 6050, 17350, 28600, 30450, 34200, 46875]
     assert f"| run | {' | '.join(f'step {step:,}' for step in steps)} | clean | PGD |" in page
     assert f"| SRT | {answers(srt, steps)} |" in page
+    assert f"| SRT, lambda that grows over the first half, one pass | {answers(growing, steps)} |" in page
     falls = round(srt.recipe.steps * srt.recipe.optimizer.rate.milestones[0])
     shares = [
         share for step, share in zip(srt.log["step"], srt.log["largest_class_share"], strict=True) if step < falls
@@ -600,12 +623,18 @@ def test_the_page_of_fidelity_shows_how_srt_fell_on_cifar10_and_why(monkeypatch)
         f"Until the rate falls, after step {falls:,}, one class takes nine tenths of C(x) or more in {mostly:.0%} of"
         in page
     )
-    later = zip(fast.log["step"], fast.log["largest_class_share"], strict=True)
-    largest = max(share for step, share in later if step > fast.recipe.steps / 10)
-    ends = [f"{100 * fast.report.accuracy(name):.2f}" for name in (None, "pgd")]
-    assert (
-        f"one class takes at most {largest:.0%} after the first tenth, and it ends at {ends[0]} and {ends[1]}" in page
-    )
+    flat = " ".join(page.split())
+    for run, words in (
+        (fast, "one class takes at most {:.0%} after the first tenth, and it ends at {} and {}"),
+        (
+            growing,
+            "one class takes at most {:.0%} of C(x) after the first tenth of it, and ResNet-18 ends at {} and {}",
+        ),
+    ):
+        later = zip(run.log["step"], run.log["largest_class_share"], strict=True)
+        largest = max(share for step, share in later if step > run.recipe.steps / 10)
+        ends = [f"{100 * run.report.accuracy(name):.2f}" for name in (None, "pgd")]
+        assert words.format(largest, *ends) in flat
     result = json.loads((ROOT / "results" / "constant.json").read_text(encoding="utf-8"))
     assert markdown(result, READINGS) in page
     ends = {name: run["log"][-1] for name, run in result["runs"].items()}
@@ -618,7 +647,6 @@ def test_the_page_of_fidelity_shows_how_srt_fell_on_cifar10_and_why(monkeypatch)
     ]
     assert f"is what was computed, {min(settled):.2f} to {max(settled):.2f} in the last 200 steps" in page
     end, at = log_of["lambda 1"][-1], srt.log["step"].index(17350)
-    flat = " ".join(page.split())
     assert f"it sinks to {end['robust']:.2f} in the end, and that of the labels to {end['standard']:.2f}" in flat
     robust, labels = (srt.log[name][at] for name in ("robust", "standard"))
     assert f"the robust term was {robust:.2f}, far under 0.60, and that of the labels {labels:.2f}" in flat

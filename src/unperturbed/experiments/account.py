@@ -15,19 +15,6 @@ from .scales import NETWORKS, SCALES, Network, Scale
 from .statements import NOT_MEASURED
 
 NOTHING = "–"
-HEADLINE = (
-    ("SRT, CIFAR-10, pixel-wise", "cifar10-pixel-srt", "Table 4", ("clean", "pgd", "autoattack")),
-    ("SRT, CIFAR-10, spatial", "cifar10-spatial-srt", "Table 3", ("clean", "gridadv")),
-    ("SRT, CIFAR-10, spatial, authors' code", "cifar10-spatial-srt-authors", "", ("clean", "gridadv")),
-    ("SRT, MNIST, pixel-wise", "mnist-pixel-srt", "Table 4", ("clean", "pgd", "autoattack")),
-    ("SRT, MNIST, pixel-wise, authors' rate", "mnist-pixel-srt-authors", "", ("clean", "pgd", "autoattack")),
-    ("SRT, MNIST, spatial", "mnist-spatial-srt", "Table 3", ("clean", "gridadv")),
-    ("SRT, MNIST, spatial, authors' code", "mnist-spatial-srt-authors", "", ("clean", "gridadv")),
-    ("SRT++, CIFAR-10, pixel-wise", "cifar10-pixel-srt-plusplus-selected", "", ("clean", "pgd", "autoattack")),
-    ("SRT++, CIFAR-10, spatial", "cifar10-spatial-srt-plusplus-selected", "", ("clean", "gridadv")),
-    ("SRT++, MNIST, pixel-wise", "mnist-pixel-srt-plusplus-selected", "", ("clean", "pgd", "autoattack")),
-)
-"""what a reader wants to know first: rows of the headline table, where the paper prints them, and their columns"""
 VERDICTS = {"pass": "**pass**", "fail": "**fail**", "undecided": "not decided"}
 NO_RESULT = "not judged by a smoke run"
 NEARLY_ALL, FOR_A_WHILE = 0.9, 0.05
@@ -94,8 +81,7 @@ def cell_text(
     """A cell: the paper's number, where the paper has one, and ours."""
     name, fraction = column
     if name == "minutes":
-        timed = found.minutes(trial.name)
-        ours = NOTHING if timed is None else f"{timed[0]:.1f}"
+        ours = minutes_text(found, trial.name)
         theirs = printed(table.place, trial.name).get("minutes")
     else:
         figure = found.figure(Cell(trial.name, name, fraction))
@@ -104,8 +90,18 @@ def cell_text(
         theirs = printed(table.place, trial.name).get(name) if fraction == 1 else None
     if not table.place or ours_alone:
         return ours
-    shown = NOTHING if theirs is None else f"{theirs:,.0f}" if name == "minutes" else f"{theirs:.2f}"
-    return f"{shown} / {ours}"
+    return f"{NOTHING if theirs is None else printed_text(name, theirs)} / {ours}"
+
+
+def minutes_text(found: Measured, trial: str) -> str:
+    """The minutes of our training, if it was timed."""
+    timed = found.minutes(trial)
+    return NOTHING if timed is None else f"{timed[0]:.1f}"
+
+
+def printed_text(column: str, number: float) -> str:
+    """A number of the paper's as it prints it."""
+    return f"{number:,.0f}" if column == "minutes" else f"{number:.2f}"
 
 
 def statement_lines(experiment: Experiment, edition: Edition) -> list[str]:
@@ -236,26 +232,3 @@ def experiment_text(experiment: Experiment, evidence: Sequence[Evidence]) -> str
         parts.append("\n".join(waiting))
     parts.extend(f"What differs: {remark}." for remark in experiment.remarks)
     return "\n\n".join(parts)
-
-
-def headline(evidence: Sequence[Evidence]) -> str:
-    """The headline table: the paper's numbers and ours, for each edition of which there are any."""
-    columns = ("clean", "pgd", "gridadv", "autoattack")
-    rows: list[list[str]] = []
-    for words, trial, place, wanted in HEADLINE:
-        theirs = printed(place, trial) if place else {}
-        if theirs:
-            cells = [f"{theirs[column]:.2f}" if column in wanted and column in theirs else "" for column in columns]
-            rows.append([words, "the paper", *cells])
-        for edition in editions(evidence):
-            found = Measured(edition.evidence)
-            runs = [each for each in found.evidence if each.name == trial]
-            if not any(edition.network == "own" or concerned(each) for each in runs):
-                continue
-            figures = {column: found.figure(Cell(trial, column)) for column in wanted}
-            cells = [("" if column not in wanted else str(figures[column] or NOTHING)) for column in columns]
-            network = "" if edition.network == "own" else ", ResNet-18"
-            strongest = figures.get("autoattack")
-            few = f", AutoAttack on {strongest.first:,} images" if strongest and strongest.first else ""
-            rows.append([words, f"ours, {edition.scale} schedule{network}{few}", *cells])
-    return aligned(("accuracy in %", "whose", *(column_words(column, 1.0) for column in columns)), rows)

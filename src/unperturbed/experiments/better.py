@@ -224,9 +224,12 @@ def shortest() -> tuple[Trial, ...]:
         short_trial("", "", 30, ramp=Ramp(over=0.8)),
         taught_trial("-taught", "", 30, BY_LABELS, one_step),
         taught_trial("-taught", "", 60, BY_LABELS, one_step),
-        taught_trial("-quickly-taught-three-steps", quick + three, 30, QUICK, THREE_STEPS),
         *(
-            taught_trial("-well-taught-three-steps", well + three, count, cifar10.CONSISTENT, THREE_STEPS)
+            taught_trial(f"-{taught}-three-steps", words + three, count, teacher, THREE_STEPS)
+            for taught, words, teacher in (
+                ("quickly-taught", quick, QUICK),
+                ("well-taught", well, cifar10.CONSISTENT),
+            )
             for count in (30, 60)
         ),
     )

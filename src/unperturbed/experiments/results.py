@@ -10,12 +10,13 @@ from ..files import write_whole
 from ..printing import printable
 from ..recipe import Recipe, plain
 from ..runs import flat
-from .account import experiment_text, headline
+from .account import experiment_text
 from .asked import as_asked
 from .begun import with_begun
 from .catalog import experiments
 from .definition import Experiment
 from .evidence import Evidence, loads, of_run, read_all, write
+from .headline import headline
 from .planning import PlannedRun, matches, planned
 from .scales import NETWORKS, Scale
 

@@ -1,0 +1,87 @@
+"""What a reader wants to know first: the table at the head of the results and of the README."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ..recipes.published import printed
+from .account import NOTHING, Edition, column_words, editions, minutes_text, printed_text
+from .definition import Cell
+from .evidence import Evidence
+from .layout import aligned
+from .measured import Measured, concerned
+
+COLUMNS = ("clean", "pgd", "gridadv", "autoattack", "minutes")
+PIXEL, SPATIAL, TIMED = (
+    ("clean", "pgd", "autoattack"),
+    ("clean", "gridadv"),
+    ("clean", "pgd", "autoattack", "minutes"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A trial, which of the columns it has, and where the paper prints it, if it does."""
+
+    words: str
+    trial: str
+    columns: tuple[str, ...]
+    place: str = ""
+    schedule: str = ""
+    """of our run, where it is neither the paper's nor the short one"""
+
+
+ROWS = (
+    Row("SRT, CIFAR-10, pixel-wise", "cifar10-pixel-srt", PIXEL, "Table 4"),
+    Row("SRT, CIFAR-10, pixel-wise, lambda that grows", "cifar10-pixel-srt-ramped-one-pass", PIXEL),
+    Row("fast SRT, CIFAR-10, pixel-wise", "cifar10-pixel-srt-fast", TIMED, "Table 9"),
+    Row(
+        "fast SRT, CIFAR-10, pixel-wise, labels of a teacher",
+        "cifar10-pixel-srt-fast-shortest-well-taught-three-steps-60",
+        TIMED,
+        schedule="60 epochs, ResNet-18",
+    ),
+    Row("SRT, CIFAR-10, spatial", "cifar10-spatial-srt", SPATIAL, "Table 3"),
+    Row("SRT, CIFAR-10, spatial, authors' code", "cifar10-spatial-srt-authors", SPATIAL),
+    Row("SRT, MNIST, pixel-wise", "mnist-pixel-srt", PIXEL, "Table 4"),
+    Row("SRT, MNIST, pixel-wise, authors' rate", "mnist-pixel-srt-authors", PIXEL),
+    Row("SRT, MNIST, spatial", "mnist-spatial-srt", SPATIAL, "Table 3"),
+    Row("SRT, MNIST, spatial, authors' code", "mnist-spatial-srt-authors", SPATIAL),
+    Row("SRT++, CIFAR-10, pixel-wise", "cifar10-pixel-srt-plusplus-selected", PIXEL),
+    Row("SRT++, CIFAR-10, spatial", "cifar10-spatial-srt-plusplus-selected", SPATIAL),
+    Row("SRT++, MNIST, pixel-wise", "mnist-pixel-srt-plusplus-selected", PIXEL),
+)
+
+
+def headline(evidence: Sequence[Evidence]) -> str:
+    """The headline table: the paper's numbers and ours, for each edition of which there are any."""
+    lines = [line for row in ROWS for line in lines_of(row, editions(evidence))]
+    return aligned(("accuracy in %", "whose", *(column_words(column, 1.0) for column in COLUMNS)), lines)
+
+
+def lines_of(row: Row, measured: Sequence[Edition]) -> Iterator[list[str]]:
+    """The paper's line of a row, and ours."""
+    if row.place:
+        theirs = printed(row.place, row.trial)
+        cells = {column: printed_text(column, theirs[column]) for column in row.columns if column in theirs}
+        yield [row.words, "the paper", *(cells.get(column, "") for column in COLUMNS)]
+    for edition in measured:
+        found = Measured(edition.evidence)
+        runs = [each for each in found.evidence if each.name == row.trial]
+        if any(edition.network == "own" or concerned(each) for each in runs):
+            cells = {column: cell_of(found, row.trial, column) for column in row.columns}
+            yield [row.words, whose(row, edition, found), *(cells.get(column, "") for column in COLUMNS)]
+
+
+def cell_of(found: Measured, trial: str, column: str) -> str:
+    """Our number, if there is one."""
+    if column == "minutes":
+        return minutes_text(found, trial)
+    return str(found.figure(Cell(trial, column)) or NOTHING)
+
+
+def whose(row: Row, edition: Edition, found: Measured) -> str:
+    """How our run was trained, and on how many images AutoAttack was made if not on all."""
+    network = "" if edition.network == "own" else ", ResNet-18"
+    strongest = found.figure(Cell(row.trial, "autoattack")) if "autoattack" in row.columns else None
+    few = f", AutoAttack on {strongest.first:,} images" if strongest and strongest.first else ""
+    return f"ours, {row.schedule or f'{edition.scale} schedule{network}'}{few}"

@@ -48,6 +48,7 @@ from unperturbed.recipe import Recipe, Validation
 from unperturbed.recipes import cifar10, named
 from unperturbed.recipes.published import COMPARED_ON_CIFAR10, COMPARED_ON_MNIST
 from unperturbed.runs import RunDirectory
+from unperturbed.schedules import Ramp
 from unperturbed.signals import StoppedError
 from unperturbed.solvers import WorstOfK
 from unperturbed.training import fresh_model, train
@@ -73,8 +74,8 @@ def refused(*words, capsys):
     return sentence
 
 
-BESIDE_SPATIAL_TABLES = ("table-2", "table-6", "table-9")
-"""experiments with a statement that also speaks of the runs of another"""
+BESIDE_OTHERS = {"table-2": 2, "table-6": 1, "table-9": 1}
+"""how many statements of an experiment also speak of the runs of another"""
 
 
 @pytest.mark.parametrize("name", list(experiments()))
@@ -97,7 +98,7 @@ def test_every_experiment_runs_in_small_and_prints_a_number_in_each_cell(name, t
     statements = [line for line in printed.splitlines() if line.startswith("- ")]
     assert len(statements) == len(experiments()[name].statements)
     waiting = [line for line in statements if line.startswith("- not yet: ")]
-    assert len(waiting) == (name in BESIDE_SPATIAL_TABLES)
+    assert len(waiting) == BESIDE_OTHERS.get(name, 0)
     assert all(re.match(r"- not judged by a smoke run: .* \(.+\)$", line) for line in set(statements) - {*waiting}), (
         "digits decide none"
     )
@@ -203,6 +204,23 @@ def test_models_compared_over_lambda_are_attacked_as_far_as_their_tables_say():
         assert {trial.budget for trial in experiments()[name].trials} == {budget}
 
 
+def test_where_lambda_grows_rt_and_srt_are_else_as_they_are_printed():
+    trials = [
+        trial
+        for name in ("table-2", "table-4", "figure-unlabeled")
+        for trial in experiments()[name].trials
+        if trial.variant.startswith("-ramped")
+    ]
+    assert len(trials) == 8 + 2 + 5
+    for trial in trials:
+        passes = "together" if "-one-pass" in trial.variant else "separate"
+        assert trial.recipe.ramp == Ramp(over=0.5) and trial.recipe.objective.forward == passes
+        as_printed = replace(trial.recipe, ramp=Ramp(), objective=replace(trial.recipe.objective, forward="separate"))
+        unlabeled = int(trial.variant.split("-")[-1]) if "-unlabeled-" in trial.variant else as_printed.data.unlabeled
+        recipe = named(as_printed.name)
+        assert as_printed == replace(recipe, data=replace(recipe.data, unlabeled=unlabeled))
+
+
 def test_srt_past_the_paper_keeps_what_is_best_on_held_out_labels_within_the_radius_of_its_attacks():
     selected = [trial for trial in experiments()["better"].trials if trial.variant.startswith("-selected")]
     assert len(selected) == 13
@@ -232,7 +250,7 @@ def test_the_shortest_trainings_are_timed_alone_over_the_epochs_that_they_are_ca
 def test_runs_that_experiments_share_are_trained_once():
     every = planned(list(experiments().values()), "paper", "own", (0,))
     names = [run.name for run in every]
-    assert len(names) == len(set(names)) == 154
+    assert len(names) == len(set(names)) == 166
     recipes = [replace(run.recipe, name="") for run in every]
     assert len(set(recipes)) == len(recipes)
     assert "cifar10-spatial-srt-seed-0" in [run.name for run in planned(chosen(["table-1"]), "paper", "own", (0,))]
@@ -337,7 +355,14 @@ def test_collected_evidence_tells_what_the_runs_told(tmp_path, capsys):
 
 
 def test_runs_of_all_seeds_and_networks_are_collected(tmp_path, capsys):
-    words = ("table-2", *SMOKE, "--only", "*-srt-lambda-0.2-*", "--out", tmp_path / "runs")
+    words = (
+        "table-2",
+        *SMOKE,
+        "--only",
+        "*-srt-lambda-0.2-seed-*,*-srt-lambda-0.2-resnet18-*",
+        "--out",
+        tmp_path / "runs",
+    )
     reproduce(*words, "--seeds", "1", "2")
     reproduce(*words, "--network", "resnet-18", "--seeds", "3")
     told = reproduce("all", *SMOKE, "--out", tmp_path / "runs", "--collect", tmp_path / "results", capsys=capsys)

@@ -4,7 +4,17 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from ..printing import nearest
-from . import better, fast, figure_compound, figure_surfaces, figure_unlabeled, lambda_tables, main_tables, table_7
+from . import (
+    better,
+    fast,
+    figure_compound,
+    figure_surfaces,
+    figure_unlabeled,
+    lambda_pixel_tables,
+    lambda_tables,
+    main_tables,
+    table_7,
+)
 from .definition import Experiment
 
 EVERY = "all"
@@ -22,6 +32,7 @@ def experiments() -> Mapping[str, Experiment]:
 def made() -> Iterator[Experiment]:
     """Every experiment, file by file."""
     yield from lambda_tables.experiments()
+    yield from lambda_pixel_tables.experiments()
     yield from main_tables.experiments()
     yield table_7.experiment()
     yield figure_compound.experiment()

@@ -1,16 +1,13 @@
 """Tables 3 and 4: every defense under every attack, spatially and pixel-wise, on CIFAR-10 and MNIST."""
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import cast
 
-from ..objectives import SRT
 from ..recipes import mnist, named
 from ..recipes.budgets import PIXEL_ROWS, SPATIAL_ROWS
-from ..recipes.methods import LEARNED_FIRST
 from ..recipes.words import ATTACKS, DATA_SETS, enumerated
 from .definition import CLEAN, Experiment, Statement, Trial, table_of
 from .lambda_tables import BLUR
+from .ramped import FIRST_LEARNED, GROWING, IN_ONE_PASS, RAMPED, first_learned, ramped
 from .statements import above, among_the_best, as_printed, each_over, most_of, nearer_to_print, over
 
 SPATIAL_DEFENSES = ("standard", "at", "worst-of-k", "klr", "srt")
@@ -18,7 +15,6 @@ PIXEL_DEFENSES = ("standard", "at", "trades", "uat", "rst", "srt")
 SIMILAR = 3.0
 """points within which RT and AT have a similar effect"""
 MAY_BE_ABOVE = " (it may be above)"
-GROWING = "with a lambda that grows over the first half of a run"
 NO_HELP = 5.0
 """points above Standard within which AT is no help against spatial attacks"""
 
@@ -78,17 +74,14 @@ def pixel_trials(data: str) -> tuple[Trial, ...]:
     attacks = (*PIXEL_ROWS, *stronger(data))
     methods = (*PIXEL_DEFENSES, "rt")
     rows = tuple(Trial(recipe=named(f"{data}-pixel-{method}"), attacks=attacks) for method in methods)
-    return (*rows, *(by_the_script if data == "mnist" else ramped)(attacks))
+    return (*rows, *(by_the_script if data == "mnist" else with_growing_lambda)(attacks))
 
 
-def ramped(attacks: tuple[str, ...]) -> Iterator[Trial]:
+def with_growing_lambda(attacks: tuple[str, ...]) -> Iterator[Trial]:
     """SRT on CIFAR-10 with a lambda that grows while C(x) is learned from the labels, in two passes and in one."""
-    recipe = replace(named("cifar10-pixel-srt"), ramp=LEARNED_FIRST)
-    in_one_pass = replace(recipe, objective=replace(cast(SRT, recipe.objective), forward="together"))
-    yield Trial(recipe=recipe, variant="-ramped", label="SRT, lambda that grows", attacks=attacks)
-    yield Trial(
-        recipe=in_one_pass, variant="-ramped-one-pass", label="SRT, lambda that grows, one pass", attacks=attacks
-    )
+    srt = Trial(recipe=named("cifar10-pixel-srt"), attacks=attacks)
+    yield ramped(srt, "SRT, lambda that grows")
+    yield first_learned(srt, "SRT, lambda that grows, one pass")
 
 
 def by_the_script(attacks: tuple[str, ...]) -> Iterator[Trial]:
@@ -189,19 +182,19 @@ def pixel_statements(data: str) -> Iterator[Statement]:
         each_over([(rt, at), (at, rt)], (CLEAN, "pgd"), -SIMILAR),
     )
     if data == "cifar10":
-        for trial, passes in (("-ramped", ""), ("-ramped-one-pass", " and in one forward pass")):
+        for variant, how in ((RAMPED, GROWING), (RAMPED + IN_ONE_PASS, FIRST_LEARNED)):
             yield as_printed(
-                f"our pixel-wise SRT, {GROWING}{passes}, is at most a point under the paper's on {title}, clean and "
-                f"under PGD{MAY_BE_ABOVE}",
+                f"our pixel-wise SRT, {how}, is at most a point under the paper's on {title}, clean and under "
+                f"PGD{MAY_BE_ABOVE}",
                 "Table 4",
                 f"{data}-pixel-srt",
                 (CLEAN, "pgd"),
-                trial=f"{data}-pixel-srt{trial}",
+                trial=f"{data}-pixel-srt{variant}",
             )
             yield above(
-                f"our pixel-wise SRT, {GROWING}{passes}, is above AT and TRADES under every attack on {title}, and "
-                "in clean accuracy, as Table 4 has SRT",
-                each_over(over_supervised(data, (f"srt{trial}",)), (CLEAN, *PIXEL_ROWS)),
+                f"our pixel-wise SRT, {how}, is above AT and TRADES under every attack on {title}, and in clean "
+                "accuracy, as Table 4 has SRT",
+                each_over(over_supervised(data, (f"srt{variant}",)), (CLEAN, *PIXEL_ROWS)),
             )
     if data == "mnist":
         yield as_printed(

@@ -3,14 +3,16 @@
 from ..recipes import named
 from ..recipes.words import DATA_SETS
 from .definition import CLEAN, Cell, Experiment, Statement, Table, Trial
+from .ramped import ALSO_GROWING, IN_ONE_PASS, RAMPED, first_learned
 from .statements import Comparison, above, each_over, falls_under, over
 
 BOTH = ("pgd+", "gridadv+")
 """the compound attacks"""
 ATTACKS = ("pgd", "gridadv", *BOTH)
 FRACTIONS = (0.25, 0.5, 0.75, 1.0)
-PIXEL, SPATIAL = ("pixel-at", "pixel-srt"), ("spatial-worst-of-k", "spatial-srt")
-DEFENSES = (*PIXEL, *SPATIAL)
+GROWING = f"pixel-srt{RAMPED}{IN_ONE_PASS}"
+PIXEL = {"cifar10": ("pixel-at", "pixel-srt", GROWING), "mnist": ("pixel-at", "pixel-srt")}
+SPATIAL = ("spatial-worst-of-k", "spatial-srt")
 OURS = ("compound-srt", "compound-at")
 """the paper's own compound defenses"""
 COMPOUND = ("compound-at", "compound-srt", "compound-at-average", "compound-at-max")
@@ -23,6 +25,7 @@ NEARLY_NOTHING = 5.0
 LABELS = {
     "pixel-at": "AT, pixel-wise",
     "pixel-srt": "SRT, pixel-wise",
+    GROWING: "SRT, pixel-wise, lambda that grows",
     "spatial-worst-of-k": "Worst-of-k, spatial",
     "spatial-srt": "SRT, spatial",
 }
@@ -47,28 +50,28 @@ def experiment() -> Experiment:
             "experiments, with the schedule of the pixel-wise ones; lambda of SRT+ is 1 and grows over half of a "
             "run",
             "the paper gives the fractions only as a picture: ours are our own choice",
+            ALSO_GROWING,
         ),
     )
 
 
 def trials(data: str) -> tuple[Trial, ...]:
     """The lines of both figures."""
-    return tuple(
-        Trial(
-            recipe=named(f"{data}-{method}"),
-            attacks=ATTACKS,
-            swept=ATTACKS,
-            fractions=FRACTIONS,
-            label=LABELS.get(method, ""),
-        )
-        for method in (*DEFENSES, *COMPOUND)
-    )
+    return tuple(line(data, method) for method in (*PIXEL[data], *SPATIAL, *COMPOUND))
+
+
+def line(data: str, method: str) -> Trial:
+    """One of them."""
+    if method == GROWING:
+        return first_learned(line(data, "pixel-srt"), LABELS[GROWING])
+    recipe, label = named(f"{data}-{method}"), LABELS.get(method, "")
+    return Trial(recipe=recipe, attacks=ATTACKS, swept=ATTACKS, fractions=FRACTIONS, label=label)
 
 
 def statements(data: str) -> tuple[Statement, ...]:
     """What the text says of them."""
-    title, soon = DATA_SETS[data], SOON[data]
-    every = [f"{data}-{method}" for method in (*DEFENSES, *COMPOUND)]
+    title, soon, single_ones = DATA_SETS[data], SOON[data], (*PIXEL[data], *SPATIAL)
+    every = [f"{data}-{method}" for method in (*single_ones, *COMPOUND)]
     srt, others = f"{data}-compound-srt", [f"{data}-{method}" for method in COMPOUND if method != "compound-srt"]
     stronger = above(
         "compound attacks are stronger than the single ones they are made of, at every perturbation fraction and "
@@ -92,7 +95,7 @@ def statements(data: str) -> tuple[Statement, ...]:
     )
     single = above(
         f"against compound attacks SRT+ and AT+ are above the defenses against one perturbation on {title}",
-        each_over([(f"{data}-{both}", f"{data}-{one}") for both in OURS for one in DEFENSES], BOTH),
+        each_over([(f"{data}-{both}", f"{data}-{one}") for both in OURS for one in single_ones], BOTH),
     )
     either = above(
         "SRT+ and AT+ defend well against single attacks too: they are above the spatial defenses under PGD, and "
@@ -100,7 +103,7 @@ def statements(data: str) -> tuple[Statement, ...]:
         [
             Comparison(Cell(f"{data}-{both}", attack), Cell(f"{data}-{one}", attack))
             for both in OURS
-            for weak_there, attack in ((SPATIAL, "pgd"), (PIXEL, "gridadv"))
+            for weak_there, attack in ((SPATIAL, "pgd"), (PIXEL[data], "gridadv"))
             for one in weak_there
         ],
     )
@@ -131,7 +134,7 @@ def statements(data: str) -> tuple[Statement, ...]:
         f"perturbation fraction from {soon:g} on",
         [
             Comparison(Cell(f"{data}-{pixel}", "pgd", fraction), Cell(f"{data}-{spatial}", "pgd", fraction))
-            for pixel in PIXEL
+            for pixel in PIXEL[data]
             for spatial in SPATIAL
             for fraction in FRACTIONS
             if fraction >= soon

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from ..recipes import named
 from ..recipes.words import DATA_SETS, SCENARIOS
 from .definition import Cell, Experiment, Statement, Table, Trial, table_of
-from .ramped import first_learned
+from .ramped import ALSO_GROWING, first_learned
 from .statements import Comparison, above, growing
 
 AMOUNTS = (0, 5_000, 10_000, 20_000)
@@ -58,8 +58,7 @@ def experiment() -> Experiment:
             "all runs of a panel take as many steps as SRT with all unlabeled images; the share of labeled ones in a "
             "batch follows the data, as the paper says",
             "the paper gives the numbers of unlabeled images only as a picture: ours are our own choice",
-            "where lambda grows it does so over the first half of a run, and clean and perturbed images go through "
-            "in one pass: docs/fidelity.md says why",
+            ALSO_GROWING,
         ),
     )
 

@@ -55,8 +55,7 @@ def pixel(name: str, place: str, title: str, data: str) -> Experiment:
         ),
         remarks=(
             "PGD takes 20 steps of 0.003 in this table; PGD-10 is that of Table 4",
-            "in the last rows lambda grows over the first half of a run, and clean and perturbed images go through "
-            "in one pass: docs/fidelity.md says why",
+            f"the last rows are trained {FIRST_LEARNED}: docs/fidelity.md says why",
         )
         if data == "cifar10"
         else (),

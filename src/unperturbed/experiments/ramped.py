@@ -10,6 +10,7 @@ from .definition import Trial
 RAMPED, IN_ONE_PASS = "-ramped", "-one-pass"
 GROWING = "with a lambda that grows over the first half of a run"
 FIRST_LEARNED = f"{GROWING} and in one forward pass"
+ALSO_GROWING = f"pixel-wise on CIFAR-10 SRT stands here also {FIRST_LEARNED}: docs/fidelity.md says why"
 
 
 def ramped(trial: Trial, label: str) -> Trial:

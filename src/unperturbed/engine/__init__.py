@@ -5,10 +5,10 @@ and an `Engine` says which of it a device gets.
 """
 
 from .arithmetic import Engine, Precision, engine_for
-from .constant import Numbers
 from .fusion import fused
 from .layouts import layout_kept
 from .network import Accelerated, Hastener
+from .numbers import Numbers
 from .recording import Recorded, stateless
 
 __all__ = [

@@ -2,19 +2,18 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
+from .faithful import agree, draws_numbers, makes_slopes
 from .layouts import PLAIN, Layout, lay_out
 from .rewriting import Alone, Merged, Whole, rewritten
 
 Place = tuple[nn.Module, str]
 """a module and the name of a tensor in it: a forward pass may put another in the place of one"""
-NUMBERS = (int, float, str)
-AGREEMENT = 1e-4
-"""by how much of its largest logit the copy may differ from the network, in float32"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,8 +57,11 @@ def constant(
     modes = [(module, module.training) for module in f.modules()]
     try:
         f.eval()
-        module, merged = rewritten(f, for_tensor_cores=dtype == torch.bfloat16, launched=launched)
-        faithful = agree(linked(module, merged, f), f, images, layout)
+        if draws_numbers(f, images) or makes_slopes(f, images):
+            return None
+        with torch.enable_grad():  # A network may ask whether gradients are wanted: attacks want them.
+            module, merged = rewritten(f, for_tensor_cores=dtype == torch.bfloat16, launched=launched)
+        faithful = answers_alike(linked(module, merged, f), f, images, layout)
     except Exception:  # Tracing runs a stranger's code on stand-ins for tensors, which fails in all ways there are.
         return None
     finally:
@@ -82,30 +84,6 @@ def hooked(f: nn.Module) -> bool:
         for kind in ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
         for hook in getattr(module, kind, {}).values()
     )
-
-
-class Numbers:
-    """What networks keep beside their tensors and modes, as a temperature that falls or a count of passes.
-
-    Before each step it is asked whether they hold, so only what is known is looked up, and how much there is.
-    """
-
-    def __init__(self, *networks: nn.Module) -> None:
-        owned = [vars(module) for f in networks for module in f.modules()]
-        self.sizes = [(own, len(own)) for own in owned]
-        self.values = [
-            (own, name, value)
-            for own in owned
-            for name, value in own.items()
-            if isinstance(value, NUMBERS) and name != "training"
-        ]
-
-    def hold(self) -> bool:
-        """Whether all are what they were, and none has come or gone."""
-        return all(len(own) == size for own, size in self.sizes) and all(
-            (now := own.get(name)) is value or (type(now) is type(value) and now == value)
-            for own, name, value in self.values
-        )
 
 
 def linked(module: fx.GraphModule, merged: tuple[Merged | Alone, ...], f: nn.Module) -> Constant:
@@ -146,13 +124,9 @@ def grouped(pairs: list[tuple[Tensor, Tensor, Place]]) -> Iterable[tuple[list[Te
     return alike.values()
 
 
-@torch.no_grad()
-def agree(copy: Constant, f: nn.Module, images: Tensor, layout: Layout) -> bool:
-    """Whether the copy answers these images as f does."""
+def answers_alike(copy: Constant, f: nn.Module, images: Tensor, layout: Layout) -> bool:
+    """Whether the copy, with the weights of f, does to these images what f does."""
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         copy.refresh()
         # A graph that is called in the usual way prints what goes wrong in it.
-        ours, its = layout(copy.module.forward, images), f(images)
-    return ours.shape == its.shape and bool(
-        ((ours - its).abs().max() <= AGREEMENT * its.abs().max().clamp_min(1e-3)).item()
-    )
+        return agree(partial(layout, copy.module.forward), f, images)

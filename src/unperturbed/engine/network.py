@@ -12,8 +12,9 @@ from ..attacks.rounds import Search, State, step_by_step
 from ..averaging import norms_in
 from ..losses import PerImageLoss, answer_of
 from .arithmetic import Engine
-from .constant import Constant, Numbers, constant, hooked
+from .constant import Constant, constant, hooked
 from .layouts import Layout, layout_for
+from .numbers import Numbers
 from .passes import SeparateNorms, can_be_merged, shares_of
 from .queries import Query
 from .searches import Recordings

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..runtime import RandomNumbers
 from .capture import captured
-from .constant import Numbers
 from .network import Say, first_line
+from .numbers import Numbers
 
 Result = TypeVar("Result")
 WARM_UP = 3

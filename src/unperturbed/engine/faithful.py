@@ -1,0 +1,78 @@
+"""Whether a copy of a network that was traced is one: tracing follows what a network computes, and nothing else."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Generator, Tensor, nn
+
+from ..runtime import random_numbers_kept
+
+AGREEMENT, SLOPES_AGREEMENT = 1e-4, 1e-2
+"""by how much of its largest logit, and of its steepest slope, the copy may differ from the network, in float32"""
+
+
+def draws_numbers(f: nn.Module, images: Tensor) -> bool:
+    """Whether f answers by random numbers: tracing would make constants of those that it draws meanwhile."""
+    with random_numbers_kept(images.device), torch.no_grad():
+        before = random_state(images.device)
+        f(images)
+        return random_state(images.device) != before
+
+
+def makes_slopes(f: nn.Module, images: Tensor) -> bool:
+    """Whether f has a backward pass of its own, as networks that round have: tracing follows the other alone."""
+    with random_numbers_kept(images.device), torch.enable_grad():
+        waiting = [f(images.detach().clone().requires_grad_()).grad_fn]
+    seen: set[Any] = set()
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            return True
+        if node is not None and node not in seen:
+            seen.add(node)
+            waiting += [behind for behind, _ in node.next_functions]
+    return False
+
+
+def random_state(device: torch.device) -> object:
+    """Where the random numbers stand that a network may draw."""
+    states = [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+    return [*(state.tolist() for state in states), random.getstate(), repr(np.random.get_state())]
+
+
+def agree(ours: Callable[[Tensor], Tensor], f: nn.Module, images: Tensor) -> bool:
+    """Whether the copy answers these images as f does, and rises and falls around them alike.
+
+    Tracing does not see that a network holds gradients back or changes them: an attack on the copy would go astray.
+    """
+    with torch.no_grad():
+        answers = ours(images), f(images)
+    if not near(*answers, AGREEMENT * answers[1].abs().max().clamp_min(1e-3)):
+        return False
+    slopes = slopes_around(ours, images), slopes_around(f, images)
+    return near(*slopes, SLOPES_AGREEMENT * slopes[1].abs().max())
+
+
+def near(ours: Tensor, its: Tensor, by: Tensor) -> bool:
+    """Whether two tensors are of one shape, and nowhere farther apart than that."""
+    return ours.shape == its.shape and bool(((ours - its).abs().max() <= by).item())
+
+
+def slopes_around(f: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
+    """The gradient of some sum of logits near these images; zeros where f has none.
+
+    Near, since in images of one color many maxima are tied, and rounding breaks the ties.
+    """
+    rng = Generator().manual_seed(0)
+    with torch.enable_grad():
+        noise = torch.rand(images.shape, generator=rng, dtype=images.dtype).to(images.device)
+        x = (0.8 * images.detach() + 0.2 * noise).requires_grad_()
+        logits = f(x)
+        if not logits.requires_grad:
+            return torch.zeros_like(x)
+        weights = torch.rand(logits.shape, generator=rng, dtype=logits.dtype).to(logits.device)
+        (slopes,) = torch.autograd.grad(logits, x, weights, materialize_grads=True)
+    return slopes

@@ -1,0 +1,63 @@
+"""What networks keep beside their tensors, which copies and recordings take for constants."""
+
+from collections.abc import Iterable
+from dataclasses import is_dataclass
+from types import SimpleNamespace
+from typing import Any, cast
+
+from torch import nn
+
+NUMBERS = (int, float, str, type(None))
+TABLES = frozenset(vars(nn.Module()))
+"""what every module keeps: its parts, its tensors, its hooks and its mode"""
+CROWD = 64
+"""values in one place from which on they are data, no settings"""
+Settings = dict[Any, Any] | list[Any] | tuple[Any, ...]
+"""a place where values are kept"""
+
+
+class Numbers:
+    """What networks keep beside their tensors and modes, as a temperature that falls or a count of passes.
+
+    Before each step it is asked whether they hold, so only what is known is looked up, and how much there is.
+    """
+
+    def __init__(self, *networks: nn.Module) -> None:
+        places = list(places_from([vars(module) for f in networks for module in f.modules()]))
+        self.sizes = [(place, len(place)) for place in places]
+        self.values = [
+            (place.get if isinstance(place, dict) else place.__getitem__, name, value)
+            for place in places
+            for name, value in entries(place)
+            if isinstance(value, NUMBERS)
+        ]
+
+    def hold(self) -> bool:
+        """Whether all are what they were, and none has come or gone."""
+        return all(len(place) == size for place, size in self.sizes) and all(
+            (now := look_up(name)) is value or (type(now) is type(value) and now == value)
+            for look_up, name, value in self.values
+        )
+
+
+def places_from(waiting: list[Settings]) -> Iterable[Settings]:
+    """Where values are kept: there, and in what lies there and only holds values, each place once."""
+    seen: set[int] = set()
+    while waiting:
+        place = waiting.pop()
+        if id(place) in seen:
+            continue
+        seen.add(id(place))
+        yield place
+        for _, value in entries(place):
+            holds = isinstance(value, SimpleNamespace) or (is_dataclass(value) and hasattr(value, "__dict__"))
+            inside: Any = vars(value) if holds else value
+            if isinstance(inside, dict | list | tuple) and len(cast(Settings, inside)) < CROWD:
+                waiting.append(cast(Settings, inside))
+
+
+def entries(place: Settings) -> Iterable[tuple[Any, Any]]:
+    """What is kept there, by name or number."""
+    if not isinstance(place, dict):
+        return enumerate(place)
+    return [(name, value) for name, value in place.items() if name not in TABLES]

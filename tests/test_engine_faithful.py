@@ -1,0 +1,220 @@
+"""Networks that tracing does not see through: no copy is made of them, so that attacks see what they are."""
+
+import random
+from contextlib import suppress
+from copy import deepcopy
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import unperturbed as up
+from unperturbed.engine import Accelerated, Engine
+from unperturbed.engine.constant import constant
+from unperturbed.engine.numbers import Numbers
+
+
+class Straight(torch.autograd.Function):
+    """Rounds, and lets gradients through as if it had not."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return (4 * x).round() / 4
+
+    @staticmethod
+    def backward(ctx, slopes):
+        return slopes
+
+
+class Linear(nn.Module):
+    """A dense layer behind something else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(self.seen(x).flatten(1))
+
+    def seen(self, x: Tensor) -> Tensor:
+        return x
+
+
+class Rounding(Linear):
+    """It has a backward pass of its own."""
+
+    def seen(self, x: Tensor) -> Tensor:
+        return Straight.apply(x)
+
+
+class Withholding(Linear):
+    """No gradient goes through a part of it."""
+
+    def seen(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            half = 0.5 * x
+        return half + 0.5 * x
+
+
+class Reversing(Linear):
+    """It turns gradients around, where there are any."""
+
+    def seen(self, x: Tensor) -> Tensor:
+        x = 1.0 * x
+        with suppress(RuntimeError):  # Without gradients there is nothing to hang on.
+            x.register_hook(lambda slopes: -slopes)
+        return x
+
+
+class Asking(Linear):
+    """It rounds where nobody wants gradients."""
+
+    def seen(self, x: Tensor) -> Tensor:
+        return x if torch.is_grad_enabled() else (1e4 * x).round() / 1e4
+
+
+class Tossing(Linear):
+    """A coin decides what it sees: one of PyTorch, of Python or of NumPy."""
+
+    toss = staticmethod(lambda: torch.rand(()).item())
+
+    def seen(self, x: Tensor) -> Tensor:
+        return x.flip(-1) if self.toss() < 0.5 else x
+
+
+class TossingByPython(Tossing):
+    toss = staticmethod(random.random)
+
+
+class TossingByNumPy(Tossing):
+    toss = staticmethod(lambda: np.random.rand())
+
+
+def made(make, *, zero=False) -> nn.Module:
+    """A network of that kind, always the same; zero where it tells no image from another yet."""
+    torch.manual_seed(0)
+    f = make().eval().requires_grad_(False)
+    if zero:
+        nn.init.zeros_(f.layer.weight)
+    return f
+
+
+def images(count: int = 60) -> Tensor:
+    return torch.rand(count, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("zero", [False, True], ids=["", "no answer yet"])
+def test_a_network_with_a_backward_pass_of_its_own_has_no_copy(zero):
+    assert constant(made(Rounding, zero=zero), images(2), torch.float32) is None
+    assert constant(made(Linear, zero=zero), images(2), torch.float32) is not None
+
+
+@pytest.mark.parametrize("make", [Withholding, Reversing])
+def test_a_network_that_changes_gradients_has_no_copy(make):
+    assert constant(made(make), images(2), torch.float32) is None
+
+
+def test_a_network_that_asks_for_gradients_is_traced_as_attacks_see_it():
+    f = made(Asking)
+    with torch.no_grad():
+        copy = constant(f, images(2), torch.float32)
+    assert copy is not None
+    x = images(2).requires_grad_()
+    (slopes,) = torch.autograd.grad(copy.module(x).sum(), x)
+    assert torch.allclose(slopes.flatten(1), f.layer.weight.sum(0).expand(2, -1))
+
+
+@pytest.mark.parametrize("make", [Tossing, TossingByPython, TossingByNumPy])
+def test_a_network_that_tosses_a_coin_never_has_a_copy(make):
+    f = made(make)
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    assert not [1 for _ in range(20) if constant(f, images(2), torch.float32) is not None]
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_attacks_find_as_much_on_a_network_that_rounds_as_on_one_that_is_left_as_it_is():
+    f, x = made(Rounding), images()
+    attacks = {"pgd": up.attacks.pgd(eps=0.2), "fgsm": up.attacks.fgsm(eps=0.2)}
+    fast, plain = (up.evaluate(f, x, f(x).argmax(1), attacks, precision=each) for each in ("auto", "float32"))
+    for name in attacks:
+        assert fast.accuracy(name) == plain.accuracy(name) < 0.1
+
+
+def test_training_searches_on_a_network_that_rounds():
+    moved = []
+
+    def spy(loss, x, rng):
+        found = up.PGD(around=up.Linf(eps=0.15), steps=3, step_size=0.1)(loss, x, rng)
+        moved.append((found - x).abs().max().item())
+        return found
+
+    f = made(Rounding).requires_grad_(True)
+    up.fit(f, labeled=(images(), torch.arange(60) % 3), objective=up.AT(solver=spy), steps=3)
+    assert min(moved) > 0.1
+
+
+@dataclass
+class Settings:
+    """What some keep apart from a network."""
+
+    temperature: float = 1.0
+
+
+class Configured(Linear):
+    """A network whose temperature is kept somewhere."""
+
+    def __init__(self, kept, look_up) -> None:
+        super().__init__()
+        self.kept, self.look_up = kept, look_up
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * (self.look_up(self.kept) or 1.0)
+
+
+def set_item(name):
+    return lambda kept: kept.__setitem__(name, 3.0)
+
+
+def set_temperature(kept):
+    kept.temperature = 3.0
+
+
+KEPT = {
+    "dict": ({"t": 1.0}, lambda kept: kept["t"], set_item("t")),
+    "dict in a list": ([{"t": 1.0}], lambda kept: kept[0]["t"], lambda kept: set_item("t")(kept[0])),
+    "list": ([1.0, 2.0], lambda kept: kept[0], set_item(0)),
+    "namespace": (SimpleNamespace(temperature=1.0), lambda kept: kept.temperature, set_temperature),
+    "dataclass": (Settings(), lambda kept: kept.temperature, set_temperature),
+    "nothing yet": ({"t": None}, lambda kept: kept["t"], set_item("t")),
+    "one more": ({}, lambda kept: kept.get("t"), set_item("t")),
+}
+
+
+@pytest.mark.parametrize(("kept", "look_up", "change"), KEPT.values(), ids=KEPT)
+def test_a_copy_is_given_up_once_a_setting_changes_wherever_it_is_kept(kept, look_up, change):
+    f, x, said = made(lambda: Configured(deepcopy(kept), look_up)), images(4), []
+    fast = Accelerated(f, Engine(folded=True), x[:2], say=said.append)
+    assert fast.copies
+    before = f(x)
+    assert torch.allclose(fast.eval()(x), before) and said == []
+    change(f.kept)
+    assert torch.allclose(fast.eval()(x), 3 * before, atol=1e-6)
+    assert len(said) == 1 and "keeps a number which changes" in said[0]
+
+
+def test_settings_that_hold_themselves_are_looked_through_once():
+    kept = {"t": 1.0}
+    kept["kept"] = kept
+    numbers = Numbers(made(lambda: Configured(kept, lambda kept: kept["t"])))
+    assert numbers.hold()
+    kept["t"] = 2.0
+    assert not numbers.hold()
+
+
+def test_many_values_in_one_place_are_no_settings():
+    f = made(lambda: Configured(dict.fromkeys(range(1000), 0), lambda kept: 1.0))
+    assert len(Numbers(f).values) < 100

@@ -420,6 +420,55 @@ def test_a_previous_report_on_something_else_is_not_believed(change, network, pi
     assert [result.name for result in second.attacks] == ["flip"]
 
 
+class Sharpened(nn.Module):
+    """A network whose logits are multiplied, by a number that it keeps or that lies in its settings."""
+
+    def __init__(self, network, times, settings=None):
+        super().__init__()
+        self.network, self.times, self.settings = network, times, settings or {"times": 1.0}
+
+    def forward(self, x):
+        return self.times * self.settings["times"] * self.network(x)
+
+
+@pytest.mark.parametrize("where", ["kept", "in settings"])
+def test_a_previous_report_on_a_network_that_keeps_another_number_is_not_believed(where, network, pictures, classes):
+    times = {"times": 4.0}
+    other = Sharpened(network, 4.0) if where == "kept" else Sharpened(network, 1.0, times)
+    attack = counting(flip)
+    first = evaluate(other, pictures, classes, {"flip": attack})
+    evaluate(other, pictures, classes, {"flip": attack}, previous=first)
+    assert attack.calls == 1
+    evaluate(Sharpened(network, 1.0), pictures, classes, {"flip": attack}, previous=first)
+    assert attack.calls == 2
+
+
+class Tossing(nn.Module):
+    """A network that sees some images mirrored, by chance."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x):
+        mirrored = torch.rand(len(x), 1, 1, 1) < 0.5
+        return self.network(torch.where(mirrored, x.flip(-1), x))
+
+
+def test_the_same_seed_gives_the_same_report_of_a_classifier_that_answers_by_chance(network, pictures, classes):
+    reports = []
+    for chance, seed in ((0, 5), (1, 5), (1, 6)):
+        torch.manual_seed(chance)
+        state = torch.get_rng_state()
+        reports.append(evaluate(Tossing(network), pictures, classes, SEVERAL, seed=seed, batch=10))
+        assert torch.equal(torch.get_rng_state(), state)
+    first, again, other = reports
+    assert torch.equal(first.clean, again.clean)
+    for result in first.attacks:
+        assert torch.equal(result.predicted, again[result.name].predicted)
+    assert any(not torch.equal(result.predicted, other[result.name].predicted) for result in first.attacks)
+
+
 def test_a_previous_report_in_which_the_model_answered_otherwise_is_not_believed(network, pictures, classes):
     attack = counting(flip)
     first = evaluate(network, pictures, classes, {"flip": attack})

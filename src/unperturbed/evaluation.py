@@ -14,19 +14,21 @@ from torch import Tensor, nn
 
 from .attacks import Attack, Bounded, MinimumNorm
 from .defender import Defender, defended, precision_for
-from .engine import Engine, Precision, layout_kept
+from .engine import Engine, Precision, kept_by, layout_kept
 from .inputs import as_float, check_labels, check_model, check_pixels, output_classes, require, require_tensor
 from .objectives import frozen
 from .printing import quoted
 from .processes import own_device, present
 from .report import AttackResult, Report
 from .risks import NO_CLASS, decided
-from .runtime import generator, pick_device, provenance
+from .runtime import derived_seed, generator, pick_device, provenance, random_numbers_kept
 from .solvers import require_count, takes
 from .unfinished import Part, Unfinished
 
 ROUNDING = 1e-6
 """how far outside [0, 1] a pixel may lie through rounding alone"""
+TOLD = ("torch", __name__.split(".")[0])
+"""packages whose modules say in words what they are"""
 BATCH = 500
 """images attacked at once where nobody says how many"""
 NUMBERS_AT_ONCE, FEWEST_AT_ONCE, MOST_AT_ONCE = 1000 * 3 * 32 * 32, 32, 5000
@@ -79,10 +81,12 @@ def evaluate(
     check_model(f)
     f.to(where)
     check_pixels(images)
-    classes = output_classes(f, as_float(images[:2]).to(where))
+    with random_numbers_kept(where):
+        classes = output_classes(f, as_float(images[:2]).to(where))
     check_labels(labels, len(images), classes)
     defenders: dict[Precision, Defender] = {}
-    with frozen(f), layout_kept(f), Engine().arithmetic():
+    with frozen(f), layout_kept(f), random_numbers_kept(where), Engine().arithmetic():
+        torch.manual_seed(derived_seed(seed, "clean"))  # A classifier may answer by random numbers.
         report = Report(
             labels=labels.cpu().long(),
             clean=predictions(f, images, batch, where),
@@ -157,9 +161,12 @@ def holds_numbers(part: Any) -> bool:
 def fingerprint(f: nn.Module, images: Tensor, labels: Tensor, seed: int, batch: int) -> str:
     """What an attack's answer depends on besides its settings, as a hash.
 
-    That is the model in words and by its weights, the images, the labels, the seed and the batch.
+    That is the model in words and by its weights, the images, the labels, the seed and the batch. Modules of PyTorch
+    and our own name the numbers that they keep, those of strangers need not.
     """
-    digest = hashlib.sha256(repr((seed, batch, settings_of(f))).encode())
+    strange = [module for module in f.modules() if type(module).__module__.split(".")[0] not in TOLD]
+    words = (seed, batch, settings_of(f), *(["keeps", *kept] if (kept := kept_by(strange)) else []))
+    digest = hashlib.sha256(repr(words).encode())
     stored = f.state_dict()
     unstored = [buffer for name, buffer in f.named_buffers() if name not in stored]
     for value in (*stored.values(), *unstored, images, labels):
@@ -195,7 +202,7 @@ def run_attack(
     unfinished: Unfinished | None = None,
     key: tuple[str, ...] = (),
 ) -> AttackResult:
-    """What the attack made of f's predictions; its random numbers depend on seed, name and place alone.
+    """What the attack made of f's predictions; its random numbers, and f's, depend on seed, name and place alone.
 
     Batches that an earlier process attacked may be kept, under that key.
     """
@@ -209,6 +216,7 @@ def run_attack(
             began = time.perf_counter()
             x, y = as_float(images[part].to(device)), clean[part].to(device)
             generators = generator(device, seed, name, start), generator(device, seed, name, start, "again")
+            torch.manual_seed(derived_seed(seed, name, start, "classifier"))
             perturbed, predicted = defender.attacked(attack, x, y, *generators)
             valid = checked(attack, x, perturbed)
             least = isinstance(attack, MinimumNorm)

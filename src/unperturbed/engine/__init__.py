@@ -8,7 +8,7 @@ from .arithmetic import Engine, Precision, engine_for
 from .fusion import fused
 from .layouts import layout_kept
 from .network import Accelerated, Hastener
-from .numbers import Numbers
+from .numbers import Numbers, kept_by
 from .recording import Recorded, stateless
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Recorded",
     "engine_for",
     "fused",
+    "kept_by",
     "layout_kept",
     "stateless",
 ]

@@ -10,6 +10,7 @@ from torch import Generator, Tensor, nn
 
 from ..attacks.rounds import Search, State, step_by_step
 from ..averaging import norms_in
+from ..inputs import require
 from ..losses import PerImageLoss, answer_of
 from .arithmetic import Engine
 from .constant import Constant, constant, hooked
@@ -22,6 +23,7 @@ from .searches import Recordings
 Say = Callable[[str], None]
 EVEN = 8
 """passes of training are filled up to a multiple of so many images"""
+ONE_ANSWER = "a model must return logits alone in training too, not several answers: return the first of them"
 SHAPES = 64
 """shapes of images, modes and networks for which one function may be compiled"""
 
@@ -168,12 +170,14 @@ def answers_each_image_by_itself(f: nn.Module) -> bool:
 def through(network: nn.Module, layout: Layout, *, trained: bool = False) -> Callable[..., Tensor]:
     """The logits of a network in the layout of the engine, in one pass or in several."""
 
-    def answer(x: Tensor, shares: Tensor | None = None) -> Tensor:
+    def answered(x: Tensor, shares: Tensor | None = None) -> Tensor:
         with nullcontext() if shares is None else SeparateNorms(shares):
             ask = partial(layout, network, trained=trained)
-            return (ask(x) if trained else answer_of(ask, x)).to(x.dtype)
+            answer = ask(x) if trained else answer_of(ask, x)
+            require(isinstance(answer, Tensor), ONE_ANSWER)
+            return answer.to(x.dtype)
 
-    return answer
+    return answered
 
 
 class Hastener:

@@ -23,7 +23,7 @@ class Numbers:
     """
 
     def __init__(self, *networks: nn.Module) -> None:
-        places = list(places_from([vars(module) for f in networks for module in f.modules()]))
+        places = list(places_of([module for f in networks for module in f.modules()]))
         self.sizes = [(place, len(place)) for place in places]
         self.values = [
             (place.get if isinstance(place, dict) else place.__getitem__, name, value)
@@ -40,8 +40,15 @@ class Numbers:
         )
 
 
-def places_from(waiting: list[Settings]) -> Iterable[Settings]:
-    """Where values are kept: there, and in what lies there and only holds values, each place once."""
+def kept_by(modules: Iterable[nn.Module]) -> list[tuple[Any, Any]]:
+    """All numbers and words that these modules keep, by name."""
+    found = (entry for place in places_of(modules) for entry in entries(place))
+    return [(name, value) for name, value in found if isinstance(value, NUMBERS)]
+
+
+def places_of(modules: Iterable[nn.Module]) -> Iterable[Settings]:
+    """Where values are kept: in modules, and in what lies there and only holds values, each place once."""
+    waiting: list[Settings] = [vars(module) for module in modules]
     seen: set[int] = set()
     while waiting:
         place = waiting.pop()

@@ -294,3 +294,12 @@ def test_a_run_with_everything_on_is_reproducible():
     first.run()
     second.run()
     assert torch.equal(first.f[1].weight, second.f[1].weight)
+
+
+def test_an_average_takes_whole_numbers_over_as_they_are():
+    f = nn.Linear(2, 2)
+    f.order = nn.Parameter(torch.arange(3), requires_grad=False)
+    average = AveragedModel(f, 0.9)
+    f.order.data = torch.tensor([2, 1, 0])
+    average.update(f, torch.tensor(0.5))
+    assert average.module.order.tolist() == [2, 1, 0]

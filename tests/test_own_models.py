@@ -425,6 +425,17 @@ def nothing(f: nn.Module, x: Tensor, y: Tensor, rng: torch.Generator) -> None:
     return None
 
 
+class Auxiliary(nn.Module):
+    """A model that has a second answer in training."""
+
+    def __init__(self, f: nn.Module) -> None:
+        super().__init__()
+        self.f = f
+
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        return (self.f(x), self.f(x)) if self.training else self.f(x)
+
+
 @torch.inference_mode()
 def unaware() -> nn.Module:
     """A model whose weights know of no gradient."""
@@ -445,6 +456,9 @@ def unaware() -> nn.Module:
         (lambda f, x, y: up.evaluate(f, x, y, {"none": nothing}), "what an attack returns must be a tensor"),
         (lambda f, x, y: up.evaluate(unaware(), x, y, {}), "weights made within torch.inference_mode"),
         (lambda f, x, y: up.SRT()(unaware(), up.Batch(x, y, x[:0]), torch.Generator()), "copy.deepcopy it there"),
+        (lambda f, x, y: up.evaluate(f.to("meta"), x, y, {}), "this one lies on the device meta"),
+        (lambda f, x, y: up.fit(f.to("meta"), labeled=(x, y)), "this one lies on the device meta"),
+        (lambda f, x, y: up.fit(Auxiliary(f), labeled=(x, y), steps=2), "return logits alone in training too"),
         (
             lambda f, x, y: up.evaluate(f, x, y, {"mean": up.attacks.pgd(loss=F.cross_entropy)}),
             "one value for each of the 20 images, got the shape ()",

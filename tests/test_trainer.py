@@ -651,10 +651,10 @@ def test_a_sudden_fall_ends_the_run_with_the_best_weights_and_a_word():
     assert resumed.step == 4
 
 
-def test_of_equally_good_weights_the_earlier_are_kept():
+def test_of_equally_good_weights_the_later_are_kept():
     run = counted([0, 3, 9, 9, 9, 2])
     run.run()
-    assert run.selection.best["step"] == 2
+    assert run.selection.best["step"] == 4
 
 
 def test_validation_comes_at_its_steps_and_at_the_end(monkeypatch):

@@ -53,7 +53,10 @@ class AveragedModel:
     def update(self, f: nn.Module, share: Tensor) -> None:
         """Move towards f by that share of the way."""
         for mine, its in zip(self.module.parameters(), f.parameters(), strict=True):
-            mine.lerp_(its, share.to(mine.dtype))
+            if mine.is_floating_point():
+                mine.lerp_(its, share.to(mine.dtype))
+            else:
+                mine.copy_(its)
         for mine, its in zip(self.module.buffers(), f.buffers(), strict=True):
             if id(mine) not in self.gathered:
                 mine.copy_(its)

@@ -115,13 +115,15 @@ def output_classes(f: Callable[[Tensor], object], x: Tensor) -> int:
 
 
 def check_model(f: object) -> None:
-    """Refuse anything but a module, which has modes and weights that can be frozen."""
+    """Refuse anything but a module with weights, which has modes and can be frozen."""
     advice = "call it in a module's forward"
     if isinstance(f, Mapping):
         advice = "where it holds weights, make the network and give it them by load_state_dict"
     if isinstance(f, ExportedProgram):
         advice = UNFLATTEN
     require(isinstance(f, nn.Module), f"a model must be a torch.nn.Module, got a {type(f).__name__}: {advice}")
+    empty = isinstance(f, nn.Module) and any(weight.is_meta for weight in (*f.parameters(), *f.buffers()))
+    require(not empty, "a model must have weights, this one lies on the device meta: give it some by to_empty")
 
 
 def require_tensor(values: object, what: str) -> None:

@@ -34,10 +34,13 @@ class Selection:
     """what the guard saw when it stopped the run, in words"""
 
     def measure(self, f: nn.Module, step: int) -> None:
-        """Remember f's weights if they are the best so far; notice a sudden fall."""
+        """Remember f's weights if none before were better; notice a sudden fall.
+
+        Of equally good ones the later have learned longer: of few images a model soon gets all.
+        """
         accuracy = self.agreed(self.accuracy(f))
         best = self.best.get("accuracy", -1.0)
-        if accuracy > best:
+        if accuracy >= best:
             weights = {name: tensor.detach().clone() for name, tensor in f.state_dict().items()}
             self.best = {"accuracy": accuracy, "step": step, "weights": weights}
         elif accuracy < best - self.validation.drop:

@@ -64,7 +64,7 @@ def write_npz(folder: Path, **changes) -> str:
     arrays = {
         "train_images": np.arange(6 * 4 * 4, dtype=np.uint8).reshape(6, 4, 4),
         "train_labels": np.array([0, 1, 2, 0, 1, 2]),
-        "test_images": np.full((3, 4, 4), 7, dtype=np.uint8),
+        "test_images": np.full((3, 4, 4), 77, dtype=np.uint8),
         "test_labels": np.array([2, 1, 0]),
     }
     arrays |= changes
@@ -410,11 +410,11 @@ def test_own_arrays_are_read(tmp_path):
 
 
 def test_own_arrays_may_bring_classes_and_unlabeled_images(tmp_path):
-    unlabeled = np.ones((5, 4, 4), dtype=np.uint8)
+    unlabeled = np.full((5, 4, 4), 99, dtype=np.uint8)
     path = write_npz(tmp_path, classes=np.array(["ant", "bee", "cat"]), unlabeled_images=unlabeled)
     dataset = load(path)
     assert dataset.classes == ("ant", "bee", "cat")
-    assert torch.equal(dataset.unlabeled_images, torch.ones(5, 1, 4, 4, dtype=torch.uint8))
+    assert torch.equal(dataset.unlabeled_images, torch.full((5, 1, 4, 4), 99, dtype=torch.uint8))
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -435,6 +435,33 @@ def test_fractions_are_rounded_to_bytes(tmp_path, dtype):
     assert torch.equal(load(write_npz(tmp_path, train_images=fractions)).train_images.flatten(), expected)
 
 
+@pytest.mark.parametrize("part", ["train_images", "test_images", "unlabeled_images"])
+@pytest.mark.parametrize(
+    ("dark", "words"),
+    [
+        (np.uint8(1), "are bytes that go up to 1, expected 255: multiply all images by 255 / 1, or store them as"),
+        (np.uint8(16), "are bytes that go up to 16, expected 255: multiply all images by 255 / 16"),
+        (1 / 255, "are fractions that go up to 0.0039, expected 1: look for a second division by 255, or divide all"),
+        (0.3 / 255, "are fractions that go up to 0.0012, expected 1: look for a second division by 255"),
+        (np.float16(16 / 255), "are fractions that go up to 0.063, expected 1"),
+    ],
+)
+def test_images_that_would_be_next_to_black_are_refused_in_every_part(tmp_path, part, dark, words):
+    images = np.zeros((6 if part == "train_images" else 3, 4, 4), np.asarray(dark).dtype)
+    images[0, 0, 0] = dark
+    assert f"own.npz: {part} {words}" in message(ValueError, write_npz(tmp_path, **{part: images}))
+
+
+@pytest.mark.parametrize("bright", [np.uint8(255), np.uint8(17), np.uint8(0), 1.0, 17 / 255, 0.0])
+def test_black_and_white_and_dim_and_black_images_are_read(tmp_path, bright):
+    images = np.zeros((6, 4, 4), np.asarray(bright).dtype)
+    images[0, 0, 0] = bright
+    parts = {"train_images": images, "test_images": images[:3], "unlabeled_images": images[:2]}
+    dataset = load(write_npz(tmp_path, **parts))
+    expected = bright if isinstance(bright, np.uint8) else round(255 * bright)
+    assert dataset.train_images.max() == dataset.test_images.max() == dataset.unlabeled_images.max() == expected
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -445,11 +472,6 @@ def test_fractions_are_rounded_to_bytes(tmp_path, dtype):
             "train_images must lie in [0, 1], got a maximum of 255.0: divide by 255 or store them as uint8",
         ),
         ({"train_images": np.full((6, 4, 4), -1.0)}, "got a minimum of -1.0: leave the shifting to models.Normalize"),
-        (
-            {"train_images": np.ones((6, 4, 4), np.uint8)},
-            "train_images are bytes that go up to 1, expected 255: multiply all images by 255 / 1, or store them as",
-        ),
-        ({"train_images": np.full((6, 4, 4), 16, np.uint8)}, "train_images are bytes that go up to 16, expected 255"),
         ({"train_images": np.full((6, 4, 4), np.nan)}, "train_images must be finite, got NaN or infinity"),
         ({"train_images": np.full((6, 4, 4), np.inf)}, "train_images must be finite, got NaN or infinity"),
         ({"train_images": np.zeros((6, 4, 4), int)}, "must be uint8 or floating point in [0, 1], got int64"),
@@ -464,6 +486,10 @@ def test_fractions_are_rounded_to_bytes(tmp_path, dtype):
         ({"test_labels": np.array([0, -1, 2])}, "test_labels must lie in 0 to 2, got -1"),
         ({"test_labels": np.array([0, 10**12, 2])}, "has a label 1000000000000 among 9 labels"),
         ({"classes": np.array(["a", "b"])}, "classes names 2, but the labels go up to 2: name each class, from 0 on"),
+        ({"classes": np.array(["a", "a", "b"])}, "classes holds a more than once: store another name for each class"),
+        ({"classes": np.array([0, 1, 1])}, "classes holds 1 more than once: store another name for each class"),
+        ({"classes": np.array(["", "b", "c"])}, "classes has no name for class 0: store a name for each class"),
+        ({"classes": np.array([b"a", b"b", b" "])}, "classes has no name for class 2: store a name for each class"),
         (
             {"unlabelled_images": np.zeros((3, 4, 4), np.uint8)},
             "holds unlabelled_images in place of unlabeled_images: save it again",

@@ -89,7 +89,7 @@ def test_what_pack_proposes_for_few_pictures_can_be_done(album, tmp_path, monkey
 def test_a_folder_of_classes_becomes_a_data_set(album, tmp_path, capsys):
     made = packed(album, tmp_path / "my.npz")
     said = capsys.readouterr()
-    assert "2 classes, 16 training, 4 test and 5 unlabeled images of 1 x 8 x 8" in said.out
+    assert "2 classes (cat, dog), 16 training, 4 test and 5 unlabeled images of 1 x 8 x 8" in said.out
     assert f"--data.name {tmp_path / 'my.npz'} " in said.out
     assert said.err == "unperturbed: left out: 1 file with names that no pictures have (.txt)\n"
     assert made.classes == ("cat", "dog")
@@ -106,6 +106,18 @@ def test_a_folder_of_classes_becomes_a_data_set(album, tmp_path, capsys):
     assert [image.numpy().tobytes() for image in made.unlabeled_images] == [
         noise(200 + seed, 8, 8).tobytes() for seed in range(5)
     ]
+
+
+def test_of_many_classes_and_of_long_names_pack_names_the_beginning(tmp_path, capsys):
+    for name in ("0" * 60, *"123456"):
+        for seed in range(2):
+            save(tmp_path / "in" / name / f"{seed}.png", noise(seed, 8, 8))
+    packed(tmp_path / "in", tmp_path / "my.npz")
+    assert f"my.npz: 7 classes ({'0' * 40} …, 1, 2, 3, 4, 5, …), 7 training, " in capsys.readouterr().out
+
+
+def test_the_folder_of_the_data_set_is_made(album, tmp_path):
+    assert packed(album, tmp_path / "new" / "folder" / "my.npz").classes == ("cat", "dog")
 
 
 @pytest.mark.parametrize("size", [10**8, 10**10])
@@ -267,9 +279,48 @@ def strange(folder):
     save(folder / "test" / "horse" / "x.png", noise(0, 8, 8))
 
 
+def capitalized(folder):
+    for part in ("Train", "Test"):
+        for name in ("cat", "dog"):
+            shutil.copytree(folder / name, folder / part / name)
+    shutil.rmtree(folder / "cat")
+    shutil.rmtree(folder / "dog")
+
+
+def shouted(folder):
+    (folder / "unlabeled").rename(folder / "UNLABELED")
+
+
+def half_capitalized(folder):
+    parted(folder)
+    save(folder / "Test" / "cat" / "x.png", noise(0, 8, 8))
+
+
+def within_train(folder):
+    parted(folder)
+    (folder / "unlabeled").rename(folder / "train" / "unlabeled")
+
+
+def within_test(folder):
+    parted(folder)
+    save(folder / "test" / "cat" / "x.png", noise(50, 8, 8))
+    (folder / "unlabeled").rename(folder / "test" / "Unlabeled")
+
+
 @pytest.mark.parametrize(
     ("harm", "sentence"),
     [
+        (capitalized, "Test would be a class, expected the spelling test of that part: rename it, or where it is"),
+        (shouted, "UNLABELED would be a class, expected the spelling unlabeled of that part: rename it"),
+        (half_capitalized, "Test would be a class, expected the spelling test of that part: rename it"),
+        (
+            within_train,
+            "train/unlabeled would be a class, expected the pictures without a label outside of train: put",
+        ),
+        (
+            within_test,
+            "test/Unlabeled would be a class, expected the pictures without a label outside of test: put it",
+        ),
         (damaged, "0.png is damaged ("),
         (text, "0.png is no picture that can be read: leave it out, or save it anew"),
         (deep, "0.png has more than eight bits for a number (I"),
@@ -294,6 +345,7 @@ def test_words_that_make_no_sense_are_refused_in_one_sentence(album, tmp_path):
     (tmp_path / "there.npz").write_bytes(b"mine")
     (tmp_path / "empty").mkdir()
     out = tmp_path / "my.npz"
+    damaged(album)  # What is wrong with words is said before any picture is read.
     for words, sentence in (
         ((), "pack needs a folder of pictures first"),
         ((album, album), "pack takes one folder, got 2"),
@@ -301,6 +353,7 @@ def test_words_that_make_no_sense_are_refused_in_one_sentence(album, tmp_path):
         ((tmp_path / "empty", "--out", out), "empty has 0 folders with pictures, expected one for each class"),
         ((album, "--out", tmp_path / "there.npz"), "there.npz is there already: name another --out, or delete it"),
         ((album, "--out", tmp_path / "my.zip"), "--out must end in .npz"),
+        ((album, "--out", tmp_path / "there.npz" / "my.npz"), "there.npz is no directory): what was there before"),
         ((album, "--out", out, "--test", "0"), "--test must be a share between 0 and 1, got 0.0"),
         ((album, "--out", out, "--seed", "-1"), "--seed must be a whole number from 0 on, got -1"),
         ((album, "--out", out, "--size", "1", "2", "3"), "--size takes one number or two, height and width, got 3"),

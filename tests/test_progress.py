@@ -1,5 +1,7 @@
 """What a person sees while something is going on."""
 
+import errno
+import sys
 from io import StringIO
 
 import pytest
@@ -156,3 +158,35 @@ def test_a_title_is_shown_as_it_is_whatever_brackets_it_has(screen):
     seen = screen.getvalue()
     assert "warning mine [/] [red]: beware of [/]" in seen
     assert "mine [/] [red] under [pgd]" in seen
+
+
+class Unwritable(StringIO):
+    """A stream on a full disk, or a terminal that is gone."""
+
+    def __init__(self, *, terminal):
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self):
+        return self.terminal
+
+    def write(self, text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def flush(self):
+        raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.parametrize(("terminal", "kind"), [(False, Lines), (True, Bars)])
+def test_what_cannot_be_written_is_lost_and_ends_nothing(monkeypatch, terminal, kind):
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    gone = Unwritable(terminal=terminal)
+    monkeypatch.setattr(sys, "stderr", gone)
+    with watching() as watcher:
+        assert isinstance(watcher, kind)
+        watcher.title = "mine"
+        watcher.stepped(20, 20)
+        watcher.logged(RECORD)
+        watcher.warned("one class takes all")
+        watcher.attacked("pgd", 40, 40, 0.625)
+    assert sys.stderr is gone

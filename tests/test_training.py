@@ -390,6 +390,22 @@ def test_a_recipe_that_no_file_can_hold_is_refused_before_anything_is_written(tm
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("digits-pixel-srt", r"got 'digits-pixel-srt': pass unperturbed\.recipes\.named\('digits-pixel-srt'\), or"),
+        (Recipe, r"got <class '.*Recipe'>: pass unperturbed\.recipes\.named\(\"digits-pixel-srt\"\), or an unper"),
+        (None, r"got None: pass unperturbed\.recipes\.named"),
+    ],
+)
+def test_what_is_no_recipe_is_refused_before_anything_is_written(tmp_path, given, words):
+    for recipes in ({tmp_path / "run": given}, {tmp_path / "run": given, tmp_path / "other": LABELED}):
+        with pytest.raises(ValueError, match=f"^a recipe must be an unperturbed.Recipe, {words}") as error:
+            train_together(recipes, device="cpu")
+        assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_teacher_with_fewer_labels_than_its_batch_is_refused_before_anything_is_written(tmp_path):
     recipe = replace(TAUGHT, data=replace(TAUGHT.data, labeled=50, validation=10), teacher=Teacher(steps=2))
     with pytest.raises(ValueError, match="the teacher sees the 40 labeled images alone, fewer than its batch of 60"):
@@ -604,6 +620,13 @@ IMAGES, LABELS = stripes(20)
         ({"unlabeled": torch.rand(9, 1, 5, 5)}, r"unlabeled images are .*5, 5\) and labeled ones .*6, 6\)"),
         ({"unlabeled": torch.rand(9, 3, 6, 6)}, r"unlabeled images are .*3, 6, 6\) and labeled ones .*1, 6, 6\)"),
         ({"unlabeled": as_bytes(IMAGES)}, r"unlabeled images are .*uint8.* and labeled ones .*float32"),
+        *(
+            ({"unlabeled": given}, rf"^unlabeled images must be a tensor, got a {type(given).__name__}: convert it")
+            for given in ([IMAGES], (IMAGES,), 5, IMAGES.numpy())
+        ),
+        ({"unlabeled": torch.tensor(5)}, r"^unlabeled images must be a tensor of them all, got a single number"),
+        ({"images": IMAGES.tolist()}, r"^labeled images must be a tensor, got a list: convert it"),
+        ({"labels": LABELS.tolist()}, r"^labels must be a tensor, got a list: convert it"),
         ({"unlabeled": IMAGES + 0.5}, r"unlabeled images must lie in \[0, 1\], got a maximum of 1\.\d+"),
         ({"model": nn.Conv2d(1, 2, 3)}, r"logits of shape \(batch, classes\), got \(2, 2, 4, 4\)"),
         ({"model": dense(1)}, r"logits of shape \(batch, classes\), got \(2, 1\)"),

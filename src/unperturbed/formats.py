@@ -4,6 +4,7 @@ import gzip
 import math
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .npz import Array, most_expanded, plain_arrays, read_bounded
-from .printing import printable
+from .printing import printable, shortened
 
 Parts = dict[str, Tensor]
 
@@ -90,7 +91,6 @@ def read_own_arrays(path: Path) -> tuple[Parts, tuple[str, ...]]:
     if missing := [part for part in LABELED_PARTS if part not in arrays]:
         raise ValueError(f"{name} lacks {', '.join(missing)}: save it with all of {', '.join(LABELED_PARTS)}")
     names = arrays.pop("classes", None)
-    _require_bright(arrays["train_images"], f"{name}: train_images")
     parts = {
         part: (_as_images if "images" in part else _as_labels)(array, f"{name}: {part}")
         for part, array in arrays.items()
@@ -99,12 +99,20 @@ def read_own_arrays(path: Path) -> tuple[Parts, tuple[str, ...]]:
 
 
 def _require_bright(images: Array, what: str) -> None:
-    """Refuse bytes of another scale than 0 to 255: divided by 255 they would be next to black."""
-    brightest = int(images.max(initial=0)) if images.dtype == np.uint8 else 0
-    if 0 < brightest <= DARK:
+    """Refuse bytes of another scale than 0 to 255, and such fractions: they would be next to black.
+
+    What is black throughout has no scale to be told by.
+    """
+    brightest = float(images.max(initial=0))
+    if images.dtype == np.uint8 and 0 < brightest <= DARK:
         raise ValueError(
-            f"{what} are bytes that go up to {brightest}, expected 255: multiply all images by 255 / {brightest}, "
-            "or store them as fractions in [0, 1]"
+            f"{what} are bytes that go up to {brightest:g}, expected 255: multiply all images by "
+            f"255 / {brightest:g}, or store them as fractions in [0, 1]"
+        )
+    if images.dtype != np.uint8 and 0 < 255 * brightest <= DARK:
+        raise ValueError(
+            f"{what} are fractions that go up to {brightest:.2g}, expected 1: look for a second division by 255, or "
+            f"divide all images by {brightest:.2g}"
         )
 
 
@@ -113,6 +121,7 @@ def _as_images(array: Array, what: str) -> Tensor:
     pixels = _as_bytes(array, what) if array.dtype.kind == "f" else array
     if pixels.dtype != np.uint8:
         raise ValueError(f"{what} must be uint8 or floating point in [0, 1], got {array.dtype}: convert them")
+    _require_bright(array, what)
     if pixels.ndim == 3:
         pixels = pixels[:, None]
     if pixels.ndim == 4 and pixels.shape[1] not in (1, 3):
@@ -172,6 +181,13 @@ def _stored_names(file: str, names: Array) -> tuple[str, ...]:
             "store a name for each class"
         )
     try:
-        return tuple(printable(name) for name in names.astype(str).tolist())
+        stored = tuple(printable(name) for name in names.astype(str).tolist())
     except (ValueError, SystemError):
         raise ValueError(f"{file}: classes hold what is no text: store a name for each class") from None
+    if nameless := [number for number, name in enumerate(stored) if not name.strip()]:
+        raise ValueError(f"{file}: classes has no name for class {nameless[0]}: store a name for each class")
+    if repeated := [name for name, count in Counter(stored).items() if count > 1]:
+        raise ValueError(
+            f"{file}: classes holds {shortened(repeated[0])} more than once: store another name for each class"
+        )
+    return stored

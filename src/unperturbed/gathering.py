@@ -15,6 +15,7 @@ from .repeats import repeats
 
 TRAIN, TEST, UNLABELED = "train", "test", "unlabeled"
 """folders with a meaning; all others are classes"""
+PARTS = (TRAIN, TEST, UNLABELED)
 LAYOUT = "train/CLASS, test/CLASS and unlabeled, or CLASS and unlabeled"
 
 
@@ -55,13 +56,13 @@ def found_in(folder: Path, share: float, seed: int) -> Found:
     """The pictures in a folder; where it has none for test, that share of each class is taken, drawn by the seed."""
     if not folder.is_dir():
         raise NotADirectoryError(f"{printable(folder)} is no folder: name one that holds {LAYOUT}")
+    require_parts_where_they_belong(folder)
     labeled = folder / TRAIN if (folder / TRAIN).is_dir() else folder
     if labeled == folder and (folder / TEST).is_dir():
         raise ValueError(f"{printable(folder)} has a folder test but none train: arrange them as {LAYOUT}")
-    known = (TRAIN, TEST, UNLABELED)
-    if labeled != folder and (strange := [name for name in folders_in(folder) if name not in known]):
+    if labeled != folder and (strange := [name for name in folders_in(folder) if name not in PARTS]):
         raise ValueError(
-            f"{printable(folder / strange[0])} is none of {', '.join(known)}: rename it, or put it elsewhere"
+            f"{printable(folder / strange[0])} is none of {', '.join(PARTS)}: rename it, or put it elsewhere"
         )
     places = [place for place in (labeled, folder, folder / TEST) if place.is_dir()]
     if loose := [path for place in places for path in place.iterdir() if path.is_file() and is_picture(path)]:
@@ -94,6 +95,23 @@ def found_in(folder: Path, share: float, seed: int) -> Found:
         unlabeled=pictures_in(without_label) if without_label.is_dir() else [],
         others=sorted(path for path in files_in(folder) if not is_picture(path)),
     )
+
+
+def require_parts_where_they_belong(folder: Path) -> None:
+    """Refuse folders of parts that would be taken for classes: spelled otherwise, or within another part."""
+    for name in folders_in(folder):
+        if name not in PARTS and name.lower() in PARTS:
+            raise ValueError(
+                f"{printable(folder / name)} would be a class, expected the spelling {name.lower()} of that part: "
+                f"rename it, or where it is a class put all classes into a folder {TRAIN}"
+            )
+    for part in (folder / TRAIN, folder / TEST):
+        within = folders_in(part) if (folder / TRAIN).is_dir() and part.is_dir() else []
+        if without_label := [name for name in within if name.lower() == UNLABELED]:
+            raise ValueError(
+                f"{printable(part / without_label[0])} would be a class, expected the pictures without a label "
+                f"outside of {part.name}: put it beside {TRAIN}, as {UNLABELED}"
+            )
 
 
 def pictures_by_class(folder: Path, apart: set[str]) -> dict[str, list[Path]]:

@@ -4,8 +4,8 @@ import sys
 import time
 import warnings
 from collections import abc
-from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from contextlib import contextmanager, suppress
+from typing import IO, Any, Protocol, TypeVar, cast, runtime_checkable
 
 from rich.console import Console
 from rich.markup import escape
@@ -49,6 +49,25 @@ def watcher_of_teacher(watcher: Whoever) -> Whoever:
     return cast(Whoever, watcher.of_teacher()) if isinstance(watcher, TellsApart) else watcher
 
 
+class Unfailing:
+    """A stream that loses what cannot be written, as on a full disk or a terminal that is gone, and goes on."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self.stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self.stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
 class Bars:
     """Live progress bars, one for each run or attack."""
 
@@ -90,7 +109,7 @@ class Lines:
 
     def say(self, text: str, *, now: bool) -> None:
         if now or time.monotonic() - self.last >= SECONDS_BETWEEN_LINES:
-            print(printable(f"{self.title}: {text}"), file=sys.stderr, flush=True)
+            print(printable(f"{self.title}: {text}"), file=Unfailing(sys.stderr), flush=True)
             self.last = time.monotonic()
 
     def stepped(self, step: int, steps: int, /) -> None:
@@ -139,7 +158,7 @@ def spoken(record: Record) -> str:
 @contextmanager
 def watching() -> abc.Generator[Bars | Lines]:
     """A watcher for training and attacks, of the kind that suits the terminal."""
-    console = Console(stderr=True)
+    console = Console(file=cast(IO[str], Unfailing(sys.stderr)))
     if not console.is_terminal:
         yield Lines()
         return

@@ -17,8 +17,9 @@ from .datasets import Dataset, load
 from .engine import Engine, Precision, layout_kept
 from .guards import require_kinds, require_teachable, require_use, require_use_by, with_checksum
 from .images import Images, parts
-from .inputs import check_model
+from .inputs import check_model, require, require_tensor
 from .objectives import SRT, Objective
+from .printing import quoted
 from .processes import own_device, present
 from .progress import Warnings, Watcher, watcher_of_teacher
 from .recipe import SGD, Recipe
@@ -65,6 +66,10 @@ def fit(
     ramp, averaging = Ramp(over=0.5) if ramp is None else ramp, Average() if averaging is None else averaging
     require_kinds(labeled, objective, optimizer, ramp, averaging)
     x, y = labeled
+    given = {"labeled images": x, "labels": y, "unlabeled images": x if unlabeled is None else unlabeled}
+    for what, part in given.items():
+        require_tensor(part, what)
+        require(part.ndim > 0, f"{what} must be a tensor of them all, got a single number: give it a row for each")
     nothing = x[:0]
     others = 0 if unlabeled is None else len(unlabeled)
     require_use(objective, others, "leave unlabeled out, or choose an objective that uses it, as SRT")
@@ -176,6 +181,7 @@ def ready(
     recipe: Recipe, out: Path, folder: Path | None, device: torch.device, *, alone: bool
 ) -> tuple[Recipe, Dataset, Trainer]:
     """All that a run needs, checked before any directory is written; among several the one refused is named."""
+    require_recipe(recipe)
     try:
         dataset = load(recipe.data.name, folder)
         images = parts(dataset, recipe.data)
@@ -190,6 +196,13 @@ def ready(
     except ValueError as error:
         raise error if alone else ValueError(f"{recipe.name}: {error}") from error
     return recipe, dataset, trainer
+
+
+def require_recipe(recipe: object) -> None:
+    """Refuse what is no recipe, as the name of one."""
+    named = repr(recipe) if isinstance(recipe, str) and len(recipe) < 100 else '"digits-pixel-srt"'
+    advice = f"pass unperturbed.recipes.named({named}), or an unperturbed.Recipe of your own"
+    require(isinstance(recipe, Recipe), f"a recipe must be an unperturbed.Recipe, got {quoted(recipe)}: {advice}")
 
 
 def prepare(

@@ -1,11 +1,13 @@
 """`unperturbed pack`."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from .. import recipes
-from ..files import write_whole
+from ..figures import require_writable
+from ..files import explained, write_whole
 from ..gathering import Gathered, found_in, gathered
 from ..pictures import Color
 from ..printing import counted, in_shell, printable, shortened
@@ -14,6 +16,8 @@ from .options import leading_words, parse
 
 RECIPE = "digits-pixel-srt"
 """that is proposed for pictures of one's own: its network is small"""
+MOST_NAMED = 6
+"""classes up to which all are named"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +56,8 @@ def pack(arguments: list[str]) -> None:
         raise ValueError(f"--seed must be a whole number from 0 on, got {command.seed}")
     found = found_in(folder, command.test, command.seed)
     made = gathered(found, size_of(command), command.color)
+    with explained(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
     write_whole(out, made.dumps())
     print(printable(spoken(out, made)))
     if found.others:
@@ -63,11 +69,12 @@ def pack(arguments: list[str]) -> None:
 
 
 def file_for(out: Path) -> Path:
-    """The file to write, which must be a new one."""
+    """The file to write, which must be a new one, in a folder that is there or can be made."""
     if out.suffix != ".npz":
         raise ValueError(f"--out must end in .npz, got {printable(out)}")
     if out.exists():
         raise ValueError(f"{printable(out)} is there already: name another --out, or delete it")
+    require_writable([out])
     return out
 
 
@@ -90,4 +97,10 @@ def spoken(out: Path, made: Gathered) -> str:
     within = "--objective.solver.around.eps 8/255 --objective.solver.step-size 2/255"
     fitting = f" --batch {train + unlabeled}" if train + unlabeled < recipes.named(RECIPE).batch else ""
     follow = f"unperturbed train {RECIPE} {named} {within}{fitting}"
-    return f"{out}: {classes} classes, {images} of {shape}; next: {follow}"
+    return f"{out}: {classes} classes ({named_classes(made.arrays['classes'])}), {images} of {shape}; next: {follow}"
+
+
+def named_classes(names: Sequence[str]) -> str:
+    """The names of the classes; of many, the first ones."""
+    some = ", ".join(shortened(name, 40) for name in names[:MOST_NAMED])
+    return some if len(names) <= MOST_NAMED else f"{some}, …"

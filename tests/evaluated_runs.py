@@ -51,8 +51,8 @@ def make_run(path, recipe, attacks="fgsm,randadv", images=60, **budget):
     return report
 
 
-def write_card(path):
-    """A trust card with a flag, whose words hold markup."""
+def write_card(path, **changes):
+    """A trust card with a flag, whose words hold markup; as made by an earlier version unless changes say more."""
     findings = (
         Finding(
             check="steps", verdict="flag", figure="<b>12.5 %</b> more fall", why="Why.", remedy="Take more steps."
@@ -61,7 +61,7 @@ def write_card(path):
         Finding(check="square", verdict="skipped", figure="no time", why="", remedy=""),
     )
     card = Card(findings=findings, seed=0, seconds=3.0, images=50, provenance={"torch": "2"})
-    (path / "trust.json").write_text(json.dumps(card.plain()))
+    (path / "trust.json").write_text(json.dumps(replace(card, **changes).plain()))
 
 
 def write_hostile_data(path):

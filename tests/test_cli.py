@@ -715,7 +715,7 @@ def test_attacks_within_different_budgets_are_never_in_one_report(finished, caps
     main([*command, "pgd", "--budget.fraction", "2"])
     assert [result.name for result in read(finished / "report.json").attacks] == ["pgd"]
     capsys.readouterr()
-    main([*command, "fgsm,randadv", "--budget.eps", "0.3"])
+    main([*command, "fgsm,randadv", "--budget.eps", "0.25"])
     assert "worst case of all" in capsys.readouterr().out
     main([*command, "randadv"])
     assert "fgsm" not in capsys.readouterr().out
@@ -748,6 +748,38 @@ def test_the_budget_and_the_seed_of_an_evaluation_are_options(finished):
     report = read(finished / "report.json")
     assert report["pgd"].budget == "Linf 0.5, 3 steps of 0.25"
     assert report.seed == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (
+            ["--data.validation", "10", "--steps", "400"],
+            "digits-pixel-srt holds 10 labels out to choose weights by, but looks at them every 500 of 400 steps",
+        ),
+        (
+            ["--objective.solver.around.eps", "0.5", "--objective.solver.step-size", "0.01"],
+            "the search of digits-pixel-srt goes 0.07 in 7 steps of 0.01, not to eps 0.5: take longer steps, or more",
+        ),
+        ([], ""),
+    ],
+)
+def test_what_is_in_vain_in_a_training_is_said_before_it(options, sentence, capsys):
+    main(["train", RECIPE, *options, "--dry-run"])
+    told = capsys.readouterr().err
+    assert told.count("\n") == bool(sentence) and sentence in told
+
+
+def test_steps_of_pgd_go_with_the_radius_unless_they_are_named(finished):
+    def budget_under(*options):
+        main(["evaluate", str(finished), "--attacks", "pgd", "--images", "10", "--device", "cpu", *options])
+        return read(finished / "report.json")["pgd"].budget
+
+    usual = usual_budget("digits")
+    ours = f"Linf {2 * usual.eps:g}, {usual.steps} steps of {2 * usual.step_size:.4g}"
+    assert budget_under("--budget.eps", repr(2 * usual.eps)).startswith(ours)
+    named = budget_under("--budget.eps", repr(2 * usual.eps), "--budget.step-size", repr(usual.step_size))
+    assert named.startswith(f"Linf {2 * usual.eps:g}, {usual.steps} steps of {usual.step_size:.4g}")
 
 
 @pytest.mark.parametrize(
@@ -984,6 +1016,20 @@ def test_streams_that_are_closed_are_no_fault(finished):
         assert "Traceback" not in done.stderr
         assert left in done.stdout
         assert "unmoved" not in done.stdout, "what is for stderr is not in the way on stdout"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_progress_that_cannot_be_written_is_no_fault():
+    words = [*("sh", "-c", 'exec "$@" 2>/dev/full', "sh"), sys.executable, "-m", "unperturbed"]
+    environment = os.environ | {"PYTHONPATH": str(Path(unperturbed.__file__).parent.parent)}
+    for command in (
+        ["train", RECIPE, "--out", "run", *TINY],
+        ["evaluate", "run", "--attacks", "fgsm", "--images", "5"],
+    ):
+        done = subprocess.run([*words, *command], capture_output=True, env=environment, check=False, timeout=120)
+        assert done.returncode == 0
+    assert weights(Path("run"))
+    assert Path("run", "report.json").is_file()
 
 
 def test_the_package_runs_as_a_module():

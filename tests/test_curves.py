@@ -133,7 +133,7 @@ def test_accuracy_against_time_has_a_line_for_each_peak_rate(tmp_path):
     for peak in (0.1, 0.2):
         for steps in (200, 100):
             recipe = replace(fast, steps=steps, optimizer=replace(fast.optimizer, rate=Cyclic(peak=peak)))
-            log = [record(step, seconds=10 * peak) for step in range(0, steps, 50)]
+            log = [record(step, seconds=10 * peak) for step in range(50, steps + 1, 50)]
             right = int(10 * peak) + steps // 100
             folders.append(make_run(tmp_path / f"{peak}-{steps}", recipe, report(10, pgd=right), log))
     runs = compared(folders)
@@ -159,6 +159,21 @@ def test_seeds_stand_together_at_the_mean_of_their_seconds(tmp_path):
     ]
     ((line,),) = (panel.lines for panel in over_time(compared(folders), unit="seconds"))
     assert (line.x, line.y, line.low, line.high) == ((4, 8.5), (50, 70), (40, 50), (60, 90))
+
+
+def test_a_run_that_its_guard_ended_stands_at_the_steps_it_took(tmp_path):
+    logs = {(100, 0): [60, 100], (400, 0): [60, 120], (400, 1): [60, 180], (800, 0): []}
+    folders = [
+        make_run(
+            tmp_path / f"{steps}-{seed}",
+            replace(SRT, steps=steps, seed=seed),
+            report(10, pgd=4),
+            [record(step) for step in log],
+        )
+        for (steps, seed), log in logs.items()
+    ]
+    ((line,),) = (panel.lines for panel in over_time(compared(folders)))
+    assert line.x == (100, 150, 800), "seeds stand together, and a run without a log at the steps of its recipe"
 
 
 def record(step, seconds=1.0, **changes):
@@ -268,6 +283,41 @@ def test_a_sweep_does_nothing_twice_and_sets_aside_what_no_longer_fits(linear, t
     assert sorted(read(tmp_path).reports) == [1.0], "reports on other images must not stand beside it"
     asides = [file.read_bytes() for file in tmp_path.glob("sweep-*.json")]
     assert sorted(asides) == sorted(before), "what was replaced is set aside, once each"
+
+
+def test_two_sweeps_of_one_run_at_a_time_lose_nothing(linear, tmp_path):
+    images, labels = torch.rand(4, 1, 1, 1), torch.tensor([0, 1, 0, 1])
+
+    def run(names, fractions=(0.5, 1.0), eps=0.2, steps=20, meanwhile=None):
+        class Watcher:
+            def attacked(self, name, done, images, standing, /):
+                nonlocal meanwhile
+                other, meanwhile = meanwhile, None
+                if other is not None:
+                    other()
+
+        return sweep(
+            linear,
+            images,
+            labels,
+            lambda fraction: {name: pgd(eps=eps * fraction, steps=steps) for name in names},
+            fractions,
+            tmp_path,
+            eps=eps,
+            device="cpu",
+            watcher=Watcher(),
+        )
+
+    run(["pgd"], meanwhile=lambda: run(["other"], fractions=(0.25, 1.0)))
+    found = {fraction: {each.name for each in report.attacks} for fraction, report in read(tmp_path).reports.items()}
+    assert found == {0.25: {"other"}, 0.5: {"pgd"}, 1.0: {"pgd", "other"}}
+    assert not list(tmp_path.glob("sweep-*.json"))
+    run(["third"], eps=0.1, meanwhile=lambda: run(["fourth"], eps=0.3))
+    asides = [loads(file.read_text()) for file in tmp_path.glob("sweep-*.json")]
+    assert read(tmp_path).eps == 0.1
+    assert sorted(aside.eps for aside in asides) == [0.2, 0.3]
+    run(["third"], eps=0.1, steps=9)
+    assert len(list(tmp_path.glob("sweep-*.json"))) == 3, "what is replaced at each fraction is set aside once"
 
 
 def test_a_sweep_takes_over_the_report_at_the_whole_budget(linear, tmp_path):

@@ -143,6 +143,7 @@ def newer(file, **changes):
             "a spatial surface goes along rotation and translation, not along directions: omit them",
         ),
         (["surface", "low", "low"], "low is named more than once: name each run once"),
+        (["report", "low", "./low"], "low is named more than once: name each run once"),
         (["surface", "low", "--out", "a.jpeg"], "a.jpeg: end its name with .png, .pdf, .svg, or give it no"),
         (["surface", "low", "--out", "low/log.jsonl/a.png"], "could not write low/log.jsonl/a.png ("),
         (["surface", "low", "--device", "gpu"], "there is no device 'gpu' on this machine"),

@@ -20,6 +20,7 @@ from unperturbed import recipe as recipe_files
 from unperturbed.datasets import load
 from unperturbed.evaluation import settings_of
 from unperturbed.inputs import as_float
+from unperturbed.neighborhoods import Linf
 from unperturbed.page import Page, write_page
 from unperturbed.page.again import attack_of, commands
 from unperturbed.page.content import columns_of, confusions_of, rows_of
@@ -279,12 +280,58 @@ def test_the_commands_make_the_same_recipe_and_the_same_attacks(group, capsys):
 def test_the_command_for_a_trust_card_examines_the_numbers_of_the_page(group):
     run = replace(group.runs[1], card=None, report=replace(group.runs[1].report, seed=4))
     evaluation = commands(run, group.dataset)[1]
-    assert "--budget.eps 0.1 --images 60 --seed 4" in evaluation
+    assert "--budget.eps 0.1 --budget.step-size 0.02 --images 60 --seed 4" in evaluation
     assert f"<code>{evaluation} --trust</code>" in trust_section(run, group.dataset)
     bare = replace(run, report=replace(run.report, attacks=()))
     assert f"<code>unperturbed evaluate {run.directory} --images 60 --seed 4 --trust</code>" in trust_section(
         bare, group.dataset
     )
+
+
+def carded(run, eps, **changes):
+    """The run with a trust card that was made within that radius and by the usual warps."""
+    around, spatial = Linf(eps=eps), usual_budget("digits").warps
+    noted = {"around": str(around), "spatial": str(spatial)}
+    card = replace(run.card, around=repr(around), spatial=repr(spatial), provenance=noted)
+    return replace(run, card=replace(card, **changes))
+
+
+def test_a_trust_card_tells_within_which_radius_it_was_made(group):
+    shown = unescape(trust_section(carded(group.runs[1], 0.1), group.dataset))
+    assert "50 images, within Linf 0.1 and <= 30 degrees, <= 1 px, 3.0 s, seed 0." in shown
+    assert ", within" not in trust_section(group.runs[1], group.dataset), "nobody knows"
+
+
+def test_the_commands_ask_for_a_trust_card_within_the_budget_it_was_made_in(group):
+    run, (_, evaluation) = group.runs[1], commands(replace(group.runs[1], card=None), group.dataset)
+    assert "--budget.eps 0.1" in evaluation
+
+    def lines(run):
+        return commands(run, group.dataset)[1:]
+
+    assert lines(run) == [f"{evaluation} --trust"], "it does not say within which"
+    assert lines(carded(run, 0.1)) == [f"{evaluation} --trust"]
+    aside, *others = lines(carded(run, 0.25))
+    assert "--budget.eps 0.25" in aside
+    assert aside.endswith(" --trust")
+    assert others == [evaluation], "attacks were made within another budget than the card"
+    warped = replace(run, report=replace(run.report, attacks=(run.report["randadv"],)))
+    (line,) = lines(carded(warped, 0.25))
+    assert "--attacks randadv --budget.eps 0.25 --images" in line
+    assert line.endswith(" --trust")
+    older = carded(run, 0.1, around="", spatial="")
+    assert lines(older) == [f"{evaluation} --trust"]
+    unknown = replace(older, card=replace(older.card, provenance={"around": "Linf 0.77"}))
+    assert lines(unknown) == [evaluation], "no command is known to make it"
+    for hostile in ("Linf(eps=....)", "L2(eps=0.1)", "eps=1e999", "<b>"):
+        assert lines(carded(run, 0.1, around=hostile)) == [evaluation]
+
+
+def test_a_trust_card_of_other_weights_or_images_is_not_shown(runs, tmp_path):
+    run = copied(runs[1], tmp_path / "mine")
+    for subject, shown in (("", True), ("another", False), (read(run / "report.json").subject, True)):
+        write_card(run, subject=subject)
+        assert (read_groups([run])[0].runs[0].card is not None) is shown
 
 
 @pytest.mark.parametrize("changes", [{"eps": 0.1}, {"steps": 25}, {"fraction": 0.5, "pixels": 3}, {"rotation": 0.0}])
@@ -306,7 +353,8 @@ def test_one_command_makes_all_attacks_of_one_budget_again(group, changes):
     }
     fields = {word.removeprefix("--budget.").replace("-", "_"): float(value) for word, value in options.items()}
     whole = {name: int(value) if name in ("steps", "pixels") else value for name, value in fields.items()}
-    made = replace(usual_budget("digits"), **whole).attacks()
+    usual = usual_budget("digits")
+    made = replace(usual.with_radius(whole.get("eps", usual.eps)), **whole).attacks()
     assert {each.name: each.settings for each in results} == {name: settings_of(each) for name, each in made.items()}
 
 

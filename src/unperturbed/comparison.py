@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from .datasets import Dataset
-from .printing import in_shell, printable
+from .images import parts
+from .printing import in_shell, printable, quoted
 from .recipe import Recipe, plain
 from .recipes import usual_budget
 from .recipes.inferred import budget_options, budgets_of
@@ -39,14 +40,57 @@ class Run:
         return self.directory.path
 
     def model(self, dataset: Dataset) -> nn.Module:
-        """Its finished model, in evaluation mode."""
+        """Its finished model, in evaluation mode; a data set whose classes are others to the model is refused."""
+        require_same_classes(self.directory, dataset)
         f = fresh_model(self.recipe, dataset)
         self.directory.read_weights(f)
         return f.eval()
 
+    def other_data(self, dataset: Dataset) -> str | None:
+        """What is to be said where the run was trained on other images than those of that data set.
+
+        Nothing is where nobody can tell: no checksum was noted, or files of unlabeled images are not here.
+        """
+        try:
+            found = self.recipe.data.sha256 and parts(dataset, self.recipe.data).checksum()
+        except OSError:
+            return None
+        except ValueError:  # It cannot even be split as the recipe says.
+            found = ""
+        if found == self.recipe.data.sha256:
+            return None
+        return (
+            f"{printable(dataset.name)} is not the data that {printable(self.path)} was trained on: its test images "
+            "may have been trained on"
+        )
+
     def report(self) -> Report:
         """What an evaluation found."""
         return read(self.directory.report)
+
+
+def require_same_classes(directory: RunDirectory, dataset: Dataset) -> None:
+    """Refuse a data set whose classes have other names, or another order, than those that the model answers with.
+
+    A file without names of classes has their numbers for names, which say nothing of the names of another file.
+    """
+    use = directory.read_use()
+    if use is None:
+        return
+    told, here = use.classes, tuple(map(printable, dataset.classes))
+    unnamed = any(names == tuple(map(str, range(len(names)))) for names in (told, here))
+    if told == here or (unnamed and len(told) == len(here) and not set(told) & set(here)):
+        return
+    place = next((place for place, (one, other) in enumerate(zip(told, here, strict=False)) if one != other), None)
+    differ = (
+        f"{len(told)} classes and {printable(dataset.name)} has {len(here)}"
+        if place is None
+        else f"{quoted(told[place])} for class {place} and {printable(dataset.name)} has {quoted(here[place])}"
+    )
+    raise ValueError(
+        f"the model of {printable(directory.path)} has {differ}: its answers would be scored as other classes; "
+        "restore the data that it was trained on, or pack the data with the same classes in the same order"
+    )
 
 
 def compared(paths: Sequence[Path]) -> tuple[Run, ...]:
@@ -57,14 +101,19 @@ def compared(paths: Sequence[Path]) -> tuple[Run, ...]:
     if len(sets) > 1:
         found = ", ".join(f"{printable(path)} of {printable(name)}" for name, path in sets.items())
         raise ValueError(f"runs of {len(sets)} data sets cannot share a figure ({found}): draw one for each data set")
-    if repeated := [str(path) for path, count in Counter(path.resolve() for path in paths).items() if count > 1]:
-        raise ValueError(f"{printable(repeated[0])} is named more than once: name each run once")
+    require_named_once(paths)
     labels = told_by_fields(told_apart([recipe.name for recipe in recipes]), recipes, UNTOLD)
     count = Counter(labels)
     return tuple(
         Run(directory=directory, recipe=recipe, label=label if count[label] == 1 else f"{label} ({directory.path})")
         for directory, recipe, label in zip(directories, recipes, labels, strict=True)
     )
+
+
+def require_named_once(paths: Sequence[Path]) -> None:
+    """Refuse a run that is named more than once, also by another path."""
+    if repeated := [str(path) for path, count in Counter(path.resolve() for path in paths).items() if count > 1]:
+        raise ValueError(f"{printable(repeated[0])} is named more than once: name each run once")
 
 
 def told_by_fields(labels: Sequence[str], recipes: Sequence[Recipe], ignored: Set[str]) -> list[str]:

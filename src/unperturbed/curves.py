@@ -131,18 +131,17 @@ def over_weight(runs: Sequence[Run], attacks: Sequence[str] = ()) -> tuple[Panel
 def over_time(runs: Sequence[Run], attacks: Sequence[str] = (), *, unit: Duration = "steps") -> tuple[Panel, ...]:
     """Accuracy against the length of the training; runs with another peak rate are lines of their own.
 
-    No two seeds take equally long: in seconds they stand together at their mean.
+    No two seeds take equally long, and a guard may end one of them early: they stand together at their mean.
     """
 
-    def seconds(run: Run) -> float:
-        return sum(record["seconds"] for record in log_of(run))
+    def taken(run: Run) -> float:
+        if unit == "seconds":
+            return sum(record["seconds"] for record in log_of(run))
+        log = run.directory.read_log()
+        return log[-1]["step"] if log else run.recipe.steps
 
     def duration(run: Run) -> float:
-        if unit == "steps":
-            return float(run.recipe.steps)
-        return fmean(
-            seconds(other) for other in runs if fields_of(other.recipe, SEEDS) == fields_of(run.recipe, SEEDS)
-        )
+        return fmean(taken(other) for other in runs if fields_of(other.recipe, SEEDS) == fields_of(run.recipe, SEEDS))
 
     return varied(
         runs,

@@ -11,6 +11,7 @@ from . import report as reports
 from .attacks import Attack
 from .evaluation import AttackWatcher, evaluate, settings_of
 from .files import set_aside, write_whole
+from .locks import by_turns
 from .printing import printable, shortened
 from .report import Report
 from .schedules import require_fractions
@@ -19,6 +20,8 @@ from .unfinished import Unfinished
 FORMAT = 1
 FILE = "sweep.json"
 """its name in the directory of a run"""
+Means = tuple[str, str, str, str]
+"""what tells the results of attacks apart: the subject, the attack's name and settings, and the precision"""
 AttacksAt = Callable[[float], Mapping[str, Attack]]
 """perturbation fraction -> attacks that go that far"""
 
@@ -88,8 +91,7 @@ def sweep(
     """
     require_fractions("a perturbation fraction", tuple(fractions))
     require_growth(attacks_at)
-    before = read(directory)
-    asides: list[Path] = []
+    before, kept = read(directory), set[tuple[float, float, Means]]()
     found = dict(before.reports) if before is not None and before.eps == eps else {}
     for fraction in sorted(set(fractions)):
         attacks = attacks_at(fraction) if fraction else {}
@@ -99,9 +101,13 @@ def sweep(
             alike = {other: theirs for other, theirs in found.items() if theirs.subject == report.subject}
             found.clear()
             found.update(alike | {fraction: report})
-            if before is not None and not asides and lost(before, Sweep(eps=eps, reports=found)):
-                asides.append(set_aside(directory / FILE))
-            write_whole(directory / FILE, Sweep(eps=eps, reports=found).dumps().encode())
+            with by_turns(directory):
+                now = read(directory)  # Another process may have written there since.
+                whole = Sweep(eps=eps, reports=found if now is None or now.eps != eps else added(found, now.reports))
+                if now is not None and held_by(now) - held_by(whole) - kept:
+                    set_aside(directory / FILE)
+                    kept.update(held_by(now))
+                write_whole(directory / FILE, whole.dumps().encode())
 
         report = evaluate(
             f,
@@ -132,13 +138,32 @@ def joined(earlier: Report | None, at_hand: Report | None, attacks: Mapping[str,
     return replace(at_hand, attacks=(*others, *known))
 
 
-def lost(before: Sweep, now: Sweep) -> bool:
-    """Whether what an earlier sweep found by attacks is not in this one, so that it has to be set aside."""
-    return any(
-        report.attacks
-        and (before.eps != now.eps or fraction not in now.reports or now.reports[fraction].lacks(report))
-        for fraction, report in before.reports.items()
-    )
+def added(found: Mapping[float, Report], others: Mapping[float, Report]) -> dict[float, Report]:
+    """These reports, with what others on the same model and images hold by attacks that these do not have."""
+    subjects = {report.subject for report in found.values()}
+    alike = {fraction: report for fraction, report in others.items() if report.subject in subjects}
+    return {
+        fraction: with_others(found[fraction], alike.get(fraction)) if fraction in found else alike[fraction]
+        for fraction in sorted({*found, *alike})
+    }
+
+
+def with_others(report: Report, other: Report | None) -> Report:
+    """The report with the attacks that it lacks and another one holds, on the same subject with the same answers."""
+    if other is None or other.subject != report.subject or not other.clean.equal(report.clean):
+        return report
+    names = {result.name for result in report.attacks}
+    return replace(report, attacks=(*report.attacks, *(each for each in other.attacks if each.name not in names)))
+
+
+def means_of(report: Report) -> set[Means]:
+    """All that a report found by attacks: on what, and by what means."""
+    return {(report.subject, result.name, result.settings, result.precision) for result in report.attacks}
+
+
+def held_by(sweep: Sweep) -> set[tuple[float, float, Means]]:
+    """All that a sweep found by attacks, with its eps and the fraction."""
+    return {(sweep.eps, fraction, means) for fraction, report in sweep.reports.items() for means in means_of(report)}
 
 
 def require_growth(attacks_at: AttacksAt) -> None:

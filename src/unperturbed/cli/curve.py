@@ -29,7 +29,8 @@ from ..recipes.against import attacks_for
 from ..recipes.budgets import SETS, Budget, chosen, expanded
 from ..solvers import require_count
 from ..sweeps import Sweep, sweep
-from .options import leading_words, parse, refuse_options
+from .evaluate import warn_of_other_data
+from .options import leading_words, parse_with_budget, refuse_options
 
 KINDS = {
     "perturbation": "accuracy against the perturbation fraction or eps; attacks what has not been attacked yet",
@@ -96,7 +97,7 @@ def curve(arguments: list[str]) -> None:
         raise ValueError(f"there is no curve {quoted(words[0])}{known}")
     runs = compared(paths)
     default = Curve(budget=usual_budget(runs[0].recipe.data.name)) if runs else Curve()
-    command = parse(Curve, rest, default=default, usage="curve KIND DIR [DIR …]")
+    command = parse_with_budget(Curve, rest, default=default, usage="curve KIND DIR [DIR …]")
     if not runs:
         raise ValueError(needed)
     for kind, options in OPTIONS.items():
@@ -156,6 +157,7 @@ def swept(command: Curve, runs: Sequence[Run], attacks: Sequence[str]) -> list[S
     dataset = load(runs[0].recipe.data.name, command.data)
     images, labels = dataset.test_images[: command.images], dataset.test_labels[: command.images]
     models = [run.model(dataset) for run in runs]
+    warn_of_other_data(runs, dataset)
     with watching() as watcher:
         found: list[Sweep] = []
         for run, model in zip(runs, models, strict=True):

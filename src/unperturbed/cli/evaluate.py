@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,14 @@ from torch import Tensor, nn
 
 from .. import recipe as recipe_files
 from .. import report as reports
-from ..datasets import load
+from ..comparison import Run
+from ..datasets import Dataset, load
 from ..engine import Precision
 from ..evaluation import evaluate as evaluate_model
 from ..evaluation import settings_of
 from ..files import set_aside, write_whole
-from ..neighborhoods import Linf
+from ..locks import by_turns
+from ..page.again import EXTENTS, looked_at
 from ..printing import printable
 from ..processes import joined
 from ..progress import Bars, Lines, watching
@@ -26,12 +29,13 @@ from ..recipes.inferred import idle_options
 from ..report import Report
 from ..runs import RunDirectory
 from ..solvers import require_count, require_positive
-from ..training import fresh_model
+from ..sweeps import Means, means_of, with_others
 from ..trust import Card
+from ..trust import card as cards
 from ..trust import trust as examine
-from .options import EXAMPLE, leading_words, parse, refuse_options
+from .options import EXAMPLE, leading_words, parse_with_budget, refuse_options
 
-OF_TRUST = tuple(f"--budget.{name}" for name in ("eps", "rotation", "translation", "interpolations", "fraction"))
+OF_TRUST = tuple(f"--budget.{name}" for name in EXTENTS)
 """the options of a budget that bound what a trust card looks at"""
 
 
@@ -80,7 +84,7 @@ def evaluate(arguments: list[str]) -> None:
     recipe = RunDirectory(Path(words[0])).read_recipe() if words else RECIPES[EXAMPLE]
     further = [name for name in attacks_for(recipe.objective) if name not in expanded(Evaluate.attacks)]
     default = Evaluate(budget=usual_budget(recipe.data.name), attacks=",".join([Evaluate.attacks, *further]))
-    command = parse(Evaluate, rest, default=default, usage="evaluate DIR")
+    command = parse_with_budget(Evaluate, rest, default=default, usage="evaluate DIR")
     attacks = chosen(command.budget.attacks(), command.attacks)
     if command.images is not None:
         require_count("--images", command.images)
@@ -100,8 +104,9 @@ def evaluate(arguments: list[str]) -> None:
     dataset = load(recipe.data.name, command.data)
     if repeated := dataset.repeated():
         print(f"unperturbed: {repeated}", file=sys.stderr)
-    model = fresh_model(recipe, dataset)
-    run.read_weights(model)
+    subject = Run(directory=run, recipe=recipe, label=recipe.name)
+    model = subject.model(dataset)
+    warn_of_other_data([subject], dataset)
     images, labels = dataset.test_images[: command.images], dataset.test_labels[: command.images]
     with joined(command.device) as processes, watching() as watcher:
         watcher.title = recipe.name
@@ -123,41 +128,80 @@ def evaluate(arguments: list[str]) -> None:
         )
         if not processes.first:
             return
-        if reporter.loses(report):
-            reporter.save(report)
+        report = reporter.settled(report)
         card = trusted(command, model, images, labels, watcher) if command.trust else None
     if card is not None:
+        card = replace(card, subject=report.subject)
         write_whole(reporter.card, json.dumps(card.plain(), indent=1).encode())
-    if reporter.aside:
-        why = "was of other images, weights, seeds or settings"
-        kept = f"it is kept as {' with '.join(map(str, reporter.aside))}"
-        print(printable(f"unperturbed: what {run.report} held {why}: {kept}"), file=sys.stderr)
+    if told := reporter.told():
+        print(printable(f"unperturbed: {told}"), file=sys.stderr)
     print(as_json(report, card) if command.json else as_text(report, card))
 
 
+def warn_of_other_data(runs: Sequence[Run], dataset: Dataset) -> None:
+    """Say on stderr which of these runs were trained on other images than those of that data set."""
+    for run in runs:
+        if (told := run.other_data(dataset)) is not None:
+            print(f"unperturbed: {told}", file=sys.stderr)
+
+
 class Reporter:
-    """Writes the report of a run; one that holds what the new one does not is set aside first, with its card."""
+    """Writes the report of a run, with what another evaluation of it has written meanwhile.
+
+    A report that holds what the new one cannot is set aside first, with its card; so is a card of another subject, or
+    of other neighborhoods than those of this budget.
+    """
 
     def __init__(self, path: Path, budget: Budget) -> None:
-        self.path = path
-        self.found = reports.read(path) if path.exists() else None
-        self.previous = None if self.found is None else within(self.found, budget)
+        self.path, self.budget = path, budget
+        found = self.found()
+        self.previous = None if found is None else within(found, budget)
         """what of it the new report goes on from"""
         self.card = path.with_name("trust.json")
         self.aside: list[Path] = []
+        self.kept: set[Means] = set()
+        """what the reports hold that were set aside"""
 
-    def loses(self, report: Report) -> bool:
-        """Whether the report that was found holds what this one does not."""
-        return self.found is not None and report.lacks(self.found)
+    def found(self) -> Report | None:
+        """The report that is there now."""
+        return reports.read(self.path) if self.path.exists() else None
 
     def save(self, report: Report) -> None:
         """Write the report as it is after another attack."""
-        if not self.aside and self.loses(report):
-            self.aside.append(set_aside(self.path))
-            if self.card.exists():
+        self.settled(report, changed=True)
+
+    def settled(self, report: Report, *, changed: bool = False) -> Report:
+        """The report with what others have written meanwhile; it is written where it changed or the file differs."""
+        with by_turns(self.path.parent):
+            found = self.found()
+            whole = report if found is None else with_others(report, within(found, self.budget))
+            held = set[Means]() if found is None else means_of(found)
+            loses = bool(held - means_of(whole) - self.kept)
+            if loses:
+                self.aside.append(set_aside(self.path))
+                self.kept |= held
+            if self.card.exists() and (loses or not self.fits(whole)):
                 self.aside.append(set_aside(self.card))
                 self.card.unlink()
-        write_whole(self.path, report.dumps().encode())
+            if changed or held != means_of(whole):
+                write_whole(self.path, whole.dumps().encode())
+            return whole
+
+    def fits(self, report: Report) -> bool:
+        """Whether the trust card that is there may stand beside the report; of one that is damaged others speak."""
+        try:
+            card = cards.loads(self.card.read_text(encoding="utf-8", errors="replace"))
+        except ValueError:
+            return True
+        return card.belongs(report.subject) and card.looked_within(*looked_at(self.budget))
+
+    def told(self) -> str:
+        """What was set aside and why, in a sentence; empty where nothing was."""
+        if not self.aside:
+            return ""
+        why = "was of other images, weights, seeds or settings"
+        kept = f"it is kept as {' with '.join(map(str, self.aside))}"
+        return f"what {self.path if self.kept else self.card} held {why}: {kept}"
 
 
 def within(report: Report, budget: Budget) -> Report:
@@ -169,13 +213,13 @@ def within(report: Report, budget: Budget) -> Report:
 
 def trusted(command: Evaluate, model: nn.Module, images: Tensor, labels: Tensor, watcher: Bars | Lines) -> Card:
     """The trust card of a model within the budget of its evaluation."""
-    budget = command.budget
+    around, spatial = looked_at(command.budget)
     return examine(
         model,
         images,
         labels,
-        around=Linf(eps=budget.eps * budget.fraction),
-        spatial=budget.warps,
+        around=around,
+        spatial=spatial,
         seconds=command.trust_seconds,
         seed=command.seed,
         device=command.device,

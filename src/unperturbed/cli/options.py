@@ -34,6 +34,18 @@ def parse(kind: type[Command], arguments: list[str], *, usage: str, default: Any
         )
 
 
+def parse_with_budget(kind: type[Command], arguments: list[str], *, usage: str, default: Any) -> Command:
+    """The options of a command that attacks: unless they are named, steps go with the radius that is named.
+
+    PGD in the steps of a smaller radius would not come to the border of a larger one.
+    """
+    command: Any = parse(kind, arguments, usage=usage, default=default)
+    if command.budget.eps == default.budget.eps:
+        return command
+    scaled = replace(default, budget=default.budget.with_radius(command.budget.eps))
+    return parse(kind, arguments, usage=usage, default=scaled)
+
+
 def fraction(word: str) -> float:
     """A number as people write it, also as a fraction: 8/255."""
     above, slash, below = word.partition("/")

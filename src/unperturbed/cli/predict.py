@@ -23,7 +23,7 @@ from ..report import Report
 from ..risks import NO_CLASS
 from ..runs import RunDirectory
 from ..runtime import pick_device
-from .options import leading_words, parse, refuse_options
+from .options import leading_words, parse_with_budget, refuse_options
 
 STANDS = "stands"
 
@@ -56,7 +56,7 @@ def predict(arguments: list[str]) -> None:
     needed = "predict needs the directory of a run and a picture first: unperturbed predict DIR PICTURE [PICTURE …]"
     words, rest = leading_words(arguments, needed)
     name = RunDirectory(Path(words[0])).read_recipe().data.name if words else ""
-    command = parse(
+    command = parse_with_budget(
         Predict, rest, default=Predict(budget=usual_budget(name)), usage="predict DIR PICTURE [PICTURE …]"
     )
     if len(words) < 2:

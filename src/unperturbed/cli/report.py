@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..comparison import require_named_once
 from ..page import Page, write_page
 from ..printing import printable
 from ..progress import watching
@@ -50,10 +51,12 @@ def report(arguments: list[str]) -> None:
         points=command.points,
         seed=command.seed,
     )
+    paths = [Path(word) for word in directories]
+    require_named_once(paths)
     with watching() as watcher:
         watcher.title = "pictures"
         write_page(
-            [Path(word) for word in directories],
+            paths,
             command.out,
             page,
             data=command.data,

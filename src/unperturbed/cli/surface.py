@@ -12,6 +12,7 @@ from ..runtime import pick_device
 from ..solvers import require_positive
 from ..surfaces import Directions, Scenario, Surface, Value, require_known
 from ..surfaces import surface as surface_around
+from .evaluate import warn_of_other_data
 from .options import leading_words, parse
 
 
@@ -58,6 +59,7 @@ def surface(arguments: list[str]) -> None:
     device = pick_device(command.device)
     dataset = load(runs[0].recipe.data.name, command.data)
     require_image(dataset, command.around)
+    warn_of_other_data(runs, dataset)
     found: dict[str, Surface] = {}
     for run in runs:
         found[run.label] = surface_around(

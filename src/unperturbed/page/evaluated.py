@@ -29,7 +29,7 @@ class EvaluatedRun:
     report: Report
     log: Sequence[Mapping[str, float]]
     card: Card | None
-    """the trust card, where `evaluate --trust` made one"""
+    """the trust card, where `evaluate --trust` made one of the same weights and images, with the same seed"""
     model: nn.Module
 
     @property
@@ -111,4 +111,6 @@ def read_run(run: Run, report: Report, dataset: Dataset) -> EvaluatedRun:
         raise ValueError(f"{file} predicts class {most} of {len(dataset.classes)}: delete it and evaluate again")
     trust = directory / "trust.json"
     card = cards.loads(trust.read_text(encoding="utf-8", errors="replace"), str(trust)) if trust.is_file() else None
+    if card is not None and not card.belongs(report.subject):
+        card = None
     return EvaluatedRun(run=run, report=report, log=run.directory.read_log(), card=card, model=run.model(dataset))

@@ -190,7 +190,9 @@ def card_table(title: str, card: Card) -> str:
         for finding in findings
     ]
     head = [column_head(word) for word in ("check", "verdict", "what was measured", "why it matters, and what to do")]
-    caption = f"{text(title)}: {counts}; {card.images} images, {duration(card.seconds)}, seed {card.seed}."
+    within = f", within {text(card.within)}" if card.within else ""
+    facts = f"{card.images} images{within}, {duration(card.seconds)}, seed {card.seed}"
+    caption = f"{text(title)}: {counts}; {facts}."
     return table(caption, head, body, name=f"Trust card of {title}", kind="facts trust")
 
 

@@ -76,7 +76,7 @@ class Budget:
     steps: int = 20
     """steps of PGD"""
     step_size: float = 2 / 255
-    """step of PGD on the scale of [0, 1]"""
+    """step of PGD on the scale of [0, 1]; where only eps is named, as long in proportion to it as usual"""
     rotation: float = 30.0
     """largest rotation in degrees"""
     translation: float = 3.0
@@ -101,11 +101,20 @@ class Budget:
             raise ValueError(
                 f"--budget.eps must lie between 0 and 1, the scale of pixels, got {self.eps}: write 8 of 255 as 8/255"
             )
+        if self.eps * self.fraction > 1:
+            raise ValueError(
+                f"--budget.fraction {self.fraction:g} times --budget.eps {self.eps:g} is more than 1, the scale of "
+                "pixels: lower one of them"
+            )
         if self.interpolations not in (1, 2):
             raise ValueError(f"--budget.interpolations must be 1 or 2, got {self.interpolations}")
         require_positive("--budget.step-size", self.step_size)
         require_count("--budget.steps", self.steps)
         require_count("--budget.pixels", self.pixels)
+
+    def with_radius(self, eps: float) -> "Budget":
+        """The same with another eps, and steps of PGD that are as long in proportion to it."""
+        return replace(self, eps=eps, step_size=self.step_size * eps / self.eps if eps * self.eps else self.step_size)
 
     def reach(self, scenario: Scenario) -> tuple[float, float]:
         """How far attacks go along the two axes of a surface: eps and eps, or degrees and pixels."""

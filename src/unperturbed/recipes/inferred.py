@@ -60,9 +60,9 @@ def change_of_colors(brightness: float, settings: str) -> float:
 
 
 def changed(budget: Budget, changes: Mapping[str, Any]) -> Budget | None:
-    """The budget with these changes, where there can be such a one."""
+    """The budget with these changes, its steps going with its eps as on the command line; none where none can be."""
     try:
-        return replace(budget, **changes)
+        return replace(budget.with_radius(changes["eps"]) if "eps" in changes else budget, **changes)
     except (ValueError, ArithmeticError):
         return None
 
@@ -122,6 +122,7 @@ def settings_within(budget: Budget, names: Collection[str]) -> list[str]:
 
 
 def changes_between(usual: Budget, budget: Budget) -> dict[str, float]:
-    """The fields of a budget that differ from those of the usual one."""
+    """The fields of a budget that differ from those of the usual one, but for steps that only go with its eps."""
+    usual = replace(usual.with_radius(budget.eps), eps=usual.eps)
     values: Mapping[str, float] = {slot.name: getattr(budget, slot.name) for slot in fields(budget)}
     return {name: value for name, value in values.items() if value != getattr(usual, name)}

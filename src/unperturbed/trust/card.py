@@ -41,6 +41,29 @@ class Card:
     images: int
     """examined, evenly spaced over those that were given"""
     provenance: Mapping[str, str | int]
+    around: str = ""
+    """the neighborhood whose pixels were searched, with all digits; empty where nobody noted it"""
+    spatial: str = ""
+    """the warps that were searched, likewise"""
+    subject: str = ""
+    """that of the report it was made with: a hash of the model, the images and the seed; empty where there is none"""
+
+    @property
+    def within(self) -> str:
+        """How far the checks looked, in words; empty where nobody noted it."""
+        noted = (str(self.provenance.get(name, "None")) for name in ("around", "spatial"))
+        return " and ".join(words for words in noted if words != "None")
+
+    def belongs(self, subject: str) -> bool:
+        """Whether it may be shown with a report on that subject; cards that do not say theirs may."""
+        return self.subject in ("", subject)
+
+    def looked_within(self, around: object, spatial: object) -> bool:
+        """Whether it was made in these neighborhoods; older cards know them in words alone, or not at all."""
+        if self.around:
+            return (self.around, self.spatial) == noted(around, spatial)
+        words = {"around": str(around), "spatial": str(spatial)}
+        return all(self.provenance.get(name, word) == word for name, word in words.items())
 
     @property
     def flags(self) -> tuple[Finding, ...]:
@@ -87,7 +110,15 @@ class Card:
             "seed": self.seed,
             "seconds": round(self.seconds, 3),
             "provenance": dict(self.provenance),
+            "around": self.around,
+            "spatial": self.spatial,
+            "subject": self.subject,
         }
+
+
+def noted(around: object, spatial: object) -> tuple[str, str]:
+    """The neighborhoods of an examination, as a card notes them."""
+    return repr(around), "" if spatial is None else repr(spatial)
 
 
 def loads(text: str, source: str = "the trust card") -> Card:
@@ -102,12 +133,16 @@ def loads(text: str, source: str = "the trust card") -> Card:
             seconds=float(tree["seconds"]),
             images=int(tree["images"]),
             provenance=dict(tree["provenance"]),
+            **{name: tree.get(name, "") for name in NOTED},
         )
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(unreadable(source, f"{type(error).__name__}: {shortened(error)}")) from None
     for finding in card.findings:
         if finding.verdict not in COUNTED or not all(isinstance(getattr(finding, name), str) for name in names):
             raise ValueError(unreadable(source, f"its finding {quoted(finding.check)} is damaged"))
+    for name in NOTED:
+        if not isinstance(getattr(card, name), str):
+            raise ValueError(unreadable(source, f"its {name} is damaged"))
     return card
 
 
@@ -119,4 +154,6 @@ def unreadable(source: str, reason: str) -> str:
     )
 
 
+NOTED = ("around", "spatial", "subject")
+"""what cards of earlier versions do not say"""
 COUNTED: Mapping[Verdict, str] = {"flag": "flagged", "pass": "passed", "skipped": "skipped"}

@@ -15,7 +15,7 @@ from ..runtime import derived_seed, pick_device, provenance, random_numbers_kept
 from ..solvers import require_positive
 from .attacking import ATTACK_CHECKS
 from .binarization import BINARIZATION
-from .card import Card, Finding
+from .card import Card, Finding, noted
 from .check import Check, Outcome
 from .outputs import MODEL_CHECKS
 from .searching import COARSE, SEARCH_CHECKS
@@ -81,6 +81,7 @@ def trust(
             watcher=watcher,
         )
         findings = tuple(examine(subject, started, seconds))
+    pixels, warps = noted(around, spatial)
     return Card(
         findings=findings,
         seed=seed,
@@ -92,6 +93,8 @@ def trust(
             "spatial": str(spatial),
             "examined": f"{len(x)} of {len(images)} images, evenly spaced",
         },
+        around=pixels,
+        spatial=warps,
     )
 
 

@@ -299,7 +299,7 @@ def test_the_model_that_is_written_is_the_one_validation_chose(tmp_path):
     recipe = replace(
         TINY,
         data=replace(TINY.data, validation=40),
-        optimizer=SGD(rate=Piecewise(rate=0.5, milestones=())),
+        optimizer=SGD(rate=Piecewise(rate=1.0, milestones=())),
         validation=Validation(every=1),
     )
     f = train(recipe, tmp_path, device="cpu")

@@ -47,20 +47,31 @@ def kept_by(modules: Iterable[nn.Module]) -> list[tuple[Any, Any]]:
 
 
 def places_of(modules: Iterable[nn.Module]) -> Iterable[Settings]:
-    """Where values are kept: in modules, and in what lies there and only holds values, each place once."""
-    waiting: list[Settings] = [vars(module) for module in modules]
+    """Where values are kept: in modules, and in what lies in those of strangers and only holds values.
+
+    What lies in PyTorch's own, as the stride of a convolution, they are made with.
+    """
+    waiting: list[Settings] = []
+    for module in modules:
+        yield vars(module)
+        if not type(module).__module__.startswith("torch."):
+            waiting += places_within(vars(module))
     seen: set[int] = set()
     while waiting:
         place = waiting.pop()
-        if id(place) in seen:
-            continue
-        seen.add(id(place))
-        yield place
-        for _, value in entries(place):
-            holds = isinstance(value, SimpleNamespace) or (is_dataclass(value) and hasattr(value, "__dict__"))
-            inside: Any = vars(value) if holds else value
-            if isinstance(inside, dict | list | tuple) and len(cast(Settings, inside)) < CROWD:
-                waiting.append(cast(Settings, inside))
+        if id(place) not in seen:
+            seen.add(id(place))
+            yield place
+            waiting += places_within(place)
+
+
+def places_within(place: Settings) -> Iterable[Settings]:
+    """The dicts, lists and tuples of a few values that lie there, and what objects that only hold values keep."""
+    for _, value in entries(place):
+        holds = isinstance(value, SimpleNamespace) or (is_dataclass(value) and hasattr(value, "__dict__"))
+        inside: Any = vars(value) if holds else value
+        if isinstance(inside, dict | list | tuple) and len(cast(Settings, inside)) < CROWD:
+            yield cast(Settings, inside)
 
 
 def entries(place: Settings) -> Iterable[tuple[Any, Any]]:

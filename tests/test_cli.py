@@ -788,6 +788,7 @@ def test_steps_of_pgd_go_with_the_radius_unless_they_are_named(finished):
         (["--budget.eps", "8"], "the scale of pixels, got 8.0: write 8 of 255 as 8/255"),
         (["--budget.eps", "-1"], "--budget.eps must lie between 0 and 1, the scale of pixels, got -1.0"),
         (["--budget.eps", "nan"], "--budget.eps must lie between 0 and 1, the scale of pixels, got nan"),
+        (["--budget.fraction", "10"], "--budget.fraction 10 times --budget.eps 0.15 is more than 1, the scale of"),
         (["--budget.eps", "1/0"], "expected a number, as 0.03 or 8/255, got '1/0'"),
         (["--budget.l2", "-0.5"], "--budget.l2 must be a finite number of at least 0, got -0.5"),
         (["--budget.fraction", "-1"], "--budget.fraction must be a finite number of at least 0, got -1.0"),

@@ -469,6 +469,12 @@ def test_the_same_seed_gives_the_same_report_of_a_classifier_that_answers_by_cha
     assert any(not torch.equal(result.predicted, other[result.name].predicted) for result in first.attacks)
 
 
+def test_adding_an_attack_changes_no_number_of_a_classifier_that_answers_by_chance(network, pictures, classes):
+    alone = evaluate(Tossing(network), pictures, classes, {"flip": flip}, batch=10)
+    among = evaluate(Tossing(network), pictures, classes, {**SEVERAL, "flip": flip}, batch=10)
+    assert torch.equal(alone["flip"].predicted, among["flip"].predicted)
+
+
 def test_a_previous_report_in_which_the_model_answered_otherwise_is_not_believed(network, pictures, classes):
     attack = counting(flip)
     first = evaluate(network, pictures, classes, {"flip": attack})

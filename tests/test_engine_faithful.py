@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import unperturbed as up
 from unperturbed.engine import Accelerated, Engine
 from unperturbed.engine.constant import constant
+from unperturbed.engine.faithful import agree, slopes_around
 from unperturbed.engine.numbers import Numbers
 
 
@@ -115,6 +116,35 @@ def test_a_network_with_a_backward_pass_of_its_own_has_no_copy(zero):
 @pytest.mark.parametrize("make", [Withholding, Reversing])
 def test_a_network_that_changes_gradients_has_no_copy(make):
     assert constant(made(make), images(2), torch.float32) is None
+
+
+def gated(shares: list[float]) -> nn.Module:
+    """The same answers to all images, whatever the shares, and slopes of so many times 1 along each pixel."""
+
+    class Gated(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            parts = x.flatten(1) * torch.tensor(shares)
+            logit = (parts + (x.flatten(1) - parts).detach()).sum(1)
+            return torch.stack([logit, -logit / 3], 1)
+
+    return Gated()
+
+
+def test_a_gate_that_rounding_opens_does_not_forbid_a_copy():
+    images = torch.rand(2, 1, 8, 8)
+    f = gated([1.0] * 64)
+    assert agree(gated([0.5, *[1.0] * 63]), f, images)
+    assert not agree(gated([0.0, *[1.0] * 63]), f, images)
+    assert not agree(gated([0.85] * 64), f, images)
+
+
+def test_slopes_are_those_of_a_sum_of_logits_near_the_images():
+    images, layer = torch.rand(2, 1, 8, 8), nn.Linear(64, 3)
+    slopes = slopes_around(nn.Sequential(nn.Flatten(), layer), images)
+    rng = torch.Generator().manual_seed(0)
+    torch.rand(images.shape, generator=rng)
+    weights = torch.rand(2, 3, generator=rng)
+    torch.testing.assert_close(slopes.flatten(1), weights @ layer.weight)
 
 
 def test_a_network_that_asks_for_gradients_is_traced_as_attacks_see_it():

@@ -19,6 +19,7 @@ from unperturbed.experiments.account import editions as editions_of
 from unperturbed.experiments.asked import as_asked
 from unperturbed.experiments.catalog import experiments
 from unperturbed.experiments.definition import SURFACES, Cell
+from unperturbed.experiments.gathered import LOG_LINES, thinned
 from unperturbed.experiments.headline import headline
 from unperturbed.experiments.measured import Measured
 from unperturbed.experiments.noting import note_circumstances
@@ -180,19 +181,19 @@ def test_a_run_of_ten_attacks_on_ten_thousand_images_stays_small(rng):
     )
     full = Report(labels=labels, clean=clean, attacks=attacks, seed=0, provenance={})
     log = [{"step": 50 * i, **{f"q{j}": i / 7 for j in range(8)}} for i in range(1000)]
-    whole = replace(evidence("a"), report=full, log=files.thinned(log))
+    whole = replace(evidence("a"), report=full, log=thinned(log))
     assert len(whole.dumps()) < 110_000
 
 
 def test_a_log_is_thinned_evenly_to_its_last_line():
     log = [{"step": step, "standard": 1 / step} for step in range(1, 1001)]
-    columns = files.thinned(log)
-    assert len(columns["step"]) == files.LOG_LINES <= 300
+    columns = thinned(log)
+    assert len(columns["step"]) == LOG_LINES <= 300
     assert columns["step"][-1] == 1000
     assert columns["step"][0] == 10
     assert columns["standard"][-1] == 0.001
-    assert files.thinned(log[:3])["step"] == [1, 2, 3]
-    assert files.thinned([]) == {}
+    assert thinned(log[:3])["step"] == [1, 2, 3]
+    assert thinned([]) == {}
 
 
 def test_a_table_shows_the_papers_numbers_ours_errors_and_what_is_not_there():
@@ -297,12 +298,12 @@ def test_editions_do_not_mix_networks_or_scales():
     ]
 
 
-def test_the_headline_says_where_autoattack_saw_fewer_images():
-    slow = report(98, {"autoattack": 90}, images=500)
-    lines = headline([evidence("mnist-pixel-srt", pgd=96, on_fewer=(slow,))]).splitlines()
+@pytest.mark.parametrize("attack", ["autoattack", "pgd"])
+def test_the_headline_says_where_an_attack_saw_fewer_images(attack):
+    slow = report(98, {attack: 90}, images=500)
+    lines = headline([evidence("mnist-pixel-srt", on_fewer=(slow,))]).splitlines()
     (ours,) = [line for line in lines if "ours" in line]
-    assert "ours, paper schedule, AutoAttack on 500 images" in ours
-    assert "90.00" in ours
+    assert "90.00 (500)" in ours
 
 
 def test_the_headline_has_minutes_of_trainings_that_were_alone_and_says_what_is_no_schedule_of_the_papers():

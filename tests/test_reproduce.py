@@ -31,6 +31,7 @@ from unperturbed.experiments import reproduction as reproducing
 from unperturbed.experiments.account import experiment_text
 from unperturbed.experiments.catalog import chosen, experiments
 from unperturbed.experiments.definition import SURFACES
+from unperturbed.experiments.gathered import of_run, seconds_of
 from unperturbed.experiments.genuine import SHA256
 from unperturbed.experiments.lambda_tables import by_the_authors, by_their_warps
 from unperturbed.experiments.measured import Measured
@@ -250,7 +251,7 @@ def test_the_shortest_trainings_are_timed_alone_over_the_epochs_that_they_are_ca
 def test_runs_that_experiments_share_are_trained_once():
     every = planned(list(experiments().values()), "paper", "own", (0,))
     names = [run.name for run in every]
-    assert len(names) == len(set(names)) == 166
+    assert len(names) == len(set(names)) == 168
     recipes = [replace(run.recipe, name="") for run in every]
     assert len(set(recipes)) == len(recipes)
     assert "cifar10-spatial-srt-seed-0" in [run.name for run in planned(chosen(["table-1"]), "paper", "own", (0,))]
@@ -778,7 +779,7 @@ def test_runs_that_shared_a_device_are_known_for_it(tmp_path):
     made.train(runs[:1])
     made.carry_out(runs)
     for run in runs:
-        found = files.of_run(tmp_path / run.name, run.trial.name, 0, "smoke", "own")
+        found = of_run(tmp_path / run.name, run.trial.name, 0, "smoke", "own")
         assert found.together == 2
         assert found.trained_on == files.attacked_on(found.report) != ""
 
@@ -786,7 +787,7 @@ def test_runs_that_shared_a_device_are_known_for_it(tmp_path):
 def test_a_run_beside_those_of_another_command_is_not_timed(tmp_path, capsys):
     words = ("table-8", *SMOKE, "--only", "*-srt-fast-*", "--out", tmp_path)
     reproduce(*words, "--beside", "3")
-    assert files.of_run(tmp_path / "cifar10-spatial-srt-fast-seed-0", "", 0, "smoke", "own").together == 4
+    assert of_run(tmp_path / "cifar10-spatial-srt-fast-seed-0", "", 0, "smoke", "own").together == 4
     row = next(line for line in reproduce(*words, capsys=capsys).splitlines() if line.startswith("| fast SRT"))
     assert row.endswith("855 / – |")
 
@@ -880,11 +881,11 @@ def test_the_seconds_of_a_run_count_those_of_its_teacher(tmp_path):
     runs = planned(chosen(["table-4"]), "smoke", "own", (0,), "mnist-pixel-[rs][rs]t-*")
     reproduction(tmp_path).carry_out(runs)
     (teacher,) = (tmp_path / "teachers").iterdir()
-    assert files.seconds_of(RunDirectory(teacher)) > 0
+    assert seconds_of(RunDirectory(teacher)) > 0
     for run in runs:
-        taught = files.seconds_of(RunDirectory(teacher)) if run.recipe.labeler == "teacher" else 0.0
-        found = files.of_run(tmp_path / run.name, run.trial.name, 0, "smoke", "own")
-        assert found.seconds == pytest.approx(files.seconds_of(RunDirectory(tmp_path / run.name)) + taught)
+        taught = seconds_of(RunDirectory(teacher)) if run.recipe.labeler == "teacher" else 0.0
+        found = of_run(tmp_path / run.name, run.trial.name, 0, "smoke", "own")
+        assert found.seconds == pytest.approx(seconds_of(RunDirectory(tmp_path / run.name)) + taught)
         assert found.teacher_seconds == taught
     assert {run.recipe.labeler for run in runs} == {"teacher", "current"}
 
@@ -894,7 +895,7 @@ def test_a_run_whose_teacher_shared_its_device_or_had_another_is_not_timed(tmp_p
     beside, own, same = planned(chosen(["better"]), "smoke", "own", (0,), named_so)
 
     def found(run):
-        made = files.of_run(tmp_path / run.name, run.trial.name, 0, "smoke", "own")
+        made = of_run(tmp_path / run.name, run.trial.name, 0, "smoke", "own")
         assert made.teacher_seconds > 0 and made.together == 1
         return made.teacher_together, made.device, Measured([made]).minutes(run.trial.name)
 
@@ -941,7 +942,7 @@ def test_a_finished_run_keeps_both_weights_and_no_checkpoint(tmp_path):
     if other is not None:
         kept = other_weights(path)
         assert all(torch.equal(kept[name], weight) for name, weight in other.items())
-    found = files.of_run(path, run.trial.name, 0, "smoke", "own")
+    found = of_run(path, run.trial.name, 0, "smoke", "own")
     assert found.selected == {"step": state["best"]["step"], "accuracy": state["best"]["accuracy"]}
 
 
@@ -975,7 +976,7 @@ def test_a_run_that_the_guard_ended_at_its_last_step_is_known_to_have_kept_the_b
     state["best"]["step"], state["fallen"] = 1, "accuracy on held-out images fell"
     directory.write_checkpoint(state)
     made.carry_out([run])
-    found = files.of_run(directory.path, run.trial.name, 0, "smoke", "own")
+    found = of_run(directory.path, run.trial.name, 0, "smoke", "own")
     assert found is not None and found.other is not None
     assert found.kept == "best" and files.loads(found.dumps()).kept == "best"
 

@@ -532,8 +532,41 @@ def test_the_page_of_fidelity_shows_what_a_second_interpolation_costs(monkeypatc
     }
     assert min(map(min, lost.values())) > 0
     rt, srt = (result["runs"][f"cifar10-spatial-{end}"]["accuracy"] for end in ("rt-lambda-0.2", "srt"))
-    one, two = (srt[f"gridadv, {times}"] - rt[f"gridadv, {times}"] for times in (ONE, TWO))
-    assert f"stays {two:.0f} points above RT here, {one:.0f} by one interpolation" in page
+    by_blur = [each[f"gridadv, {ONE}"] - each[f"gridadv, {TWO}"] for each in (rt, srt)]
+    assert f"loses {min(by_blur):.0f} to {max(by_blur):.0f} points to it under GridAdv" in page
+
+
+def test_the_page_of_fidelity_says_what_rt_of_the_paper_is():
+    found = Measured([each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"])
+    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    text, columns = " ".join(page.split()), ("clean", "randadv", "gridadv")
+
+    def numbers(trial):
+        return [found.figure(Cell(trial, column)).mean for column in columns]
+
+    ours, theirs = "cifar10-spatial-rt-lambda-0.2", "cifar10-spatial-rt-lambda-0.2-authors"
+    for trial in (ours, theirs, f"{theirs}-batch-25", f"{theirs}-batch-25-warps"):
+        assert f"| {trial} | " + " | ".join(f"{number:.2f}" for number in numbers(trial)) + " |" in page
+    paper = [printed("Table 1", ours)[column] for column in columns]
+    assert "| the paper | | " + " | ".join(f"{number:.2f}" for number in paper) + " |" in page
+    near, far = (
+        sum(abs(mine - its) for mine, its in zip(numbers(trial), paper, strict=True)) / len(columns)
+        for trial in (f"{theirs}-batch-25-warps", ours)
+    )
+    assert f"with both it is {near:.2f} points from the paper on average, where ours is {far:.2f}" in text
+    whole, few, blurred = (numbers(f"{theirs}{end}")[2] for end in ("", "-batch-25", "-batch-25-warps"))
+    assert (
+        f"Of the {numbers(ours)[2] - paper[2]:.1f} points under GridAdv the small batch takes {whole - few:.1f} and "
+        f"the blur {few - blurred:.1f}"
+    ) in text
+    srt = numbers("cifar10-spatial-srt-authors")[2]
+    assert f"leads by {srt - few:.1f} points, as the paper claims" in text
+    assert f"RT is {srt - whole:.1f} points under it" in text
+    assert 0.2 < (whole - few) / (srt - few) < 0.3, "a quarter of it is the number of images"
+    digits = found.figure(Cell("mnist-spatial-rt-lambda-0.2-authors-batch-21", "gridadv")).mean
+    lead = found.figure(Cell("mnist-spatial-srt-authors", "gridadv")).mean - digits
+    assert f"has {digits:.2f} under GridAdv where ours has" in text
+    assert f"SRT of the authors' code leads it by {lead:.1f} points" in text
 
 
 def test_the_page_of_fidelity_shows_what_stands_where_more_pixels_change(monkeypatch):

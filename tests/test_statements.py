@@ -186,6 +186,15 @@ def test_best_or_second_allows_one_rival_above_and_no_more():
     assert verdict(statement, evidence("a", pgd=60), rivals[0]) == "undecided"
 
 
+def test_rivals_that_are_not_measured_yet_save_no_column_that_others_have_won():
+    statement = among_the_best("best or second", "a", ["b", "c", "d"], ["pgd"])
+    rivals = [evidence("b", pgd=70), evidence("c", pgd=50)]
+    assert verdict(statement, evidence("a", pgd=60), *rivals) == "undecided"
+    finding = statement.check(Measured([evidence("a", pgd=40), *rivals]))
+    assert finding.verdict == "fail"
+    assert "PGD: place 3 of 3" in finding.figures
+
+
 def test_a_goal_is_reached_or_not():
     statement = reaches("goal", [(Cell("a", "autoattack"), 50.0)])
     assert verdict(statement, evidence("a", autoattack=50)) == "pass"
@@ -221,6 +230,8 @@ def test_the_reading_that_is_nearer_to_print_is_named():
     assert verdict(statement, evidence("ours", **near), evidence("theirs", **far)) == "pass"
     assert verdict(statement, evidence("ours", **far), evidence("theirs", **near)) == "fail"
     assert verdict(statement, evidence("ours", **near)) == "undecided"
+    few = evidence("ours", 88, on_fewer=(report(88, {"gridadv": 64}, images=10),))
+    assert verdict(statement, few, evidence("theirs", **far)) == "undecided", "what is printed is on all images"
     assert (
         "0.85 points from Table 3"
         in statement.check(Measured((evidence("ours", **near), evidence("theirs", **far)))).figures

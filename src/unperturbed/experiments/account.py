@@ -7,7 +7,7 @@ from ..recipe import of_teacher
 from ..recipes.published import printed
 from ..recipes.words import ATTACKS, enumerated
 from ..report import Report
-from .definition import CLEAN, SURFACES, Cell, Experiment, Table, Trial
+from .definition import CLEAN, SURFACES, Cell, Experiment, Figure, Table, Trial
 from .evidence import Evidence, attacked_on
 from .layout import aligned
 from .measured import Measured, concerned, of_edition
@@ -84,13 +84,18 @@ def cell_text(
         ours = minutes_text(found, trial.name)
         theirs = printed(table.place, trial.name).get("minutes")
     else:
-        figure = found.figure(Cell(trial.name, name, fraction))
-        few = None if figure is None or ours_alone else figure.first
-        ours = NOTHING if figure is None else f"{figure} ({few:,})" if few else str(figure)
+        ours = figure_text(found.figure(Cell(trial.name, name, fraction)))
         theirs = printed(table.place, trial.name).get(name) if fraction == 1 else None
     if not table.place or ours_alone:
         return ours
     return f"{NOTHING if theirs is None else printed_text(name, theirs)} / {ours}"
+
+
+def figure_text(figure: Figure | None) -> str:
+    """Our number, if there is one, and of how many images where that is not all."""
+    if figure is None:
+        return NOTHING
+    return str(figure) if figure.first is None else f"{figure} ({figure.first:,})"
 
 
 def minutes_text(found: Measured, trial: str) -> str:

@@ -64,6 +64,8 @@ class Trial:
     """whether surfaces around test images are measured"""
     timed: bool = False
     """whether its seconds are compared with others', so that it is trained alone on its device"""
+    by_schedule: bool = False
+    """whether its batch, rate or ramp is what tells it from others: short runs all have the same, so none is it"""
     label: str = ""
     """what tables call it; else its method in the paper's words"""
 

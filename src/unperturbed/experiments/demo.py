@@ -22,8 +22,8 @@ from ..report import Report
 from ..runs import RunDirectory, write_whole
 from ..runtime import threads
 from ..training import train
-from .evidence import seconds_of
 from .gallery import draw_gallery
+from .gathered import seconds_of
 from .scales import seeded
 
 METHODS = {

@@ -17,19 +17,11 @@ from ..files import explained, write_whole
 from ..printing import printable, shortened
 from ..recipe import Recipe
 from ..report import Report
-from ..runs import RunDirectory
 from ..sweeps import Sweep
 from .definition import CLEAN, SURFACES, Cell
-from .notes import read_notes
 from .scales import Network, Scale
 
 FORMAT = 1
-LOG_LINES = 100
-"""lines of a log that are kept"""
-OTHER_REPORT = "report-other.json"
-"""what an evaluation found on the weights that a run did not keep"""
-SLOW_REPORT = "report-slow.json"
-"""what attacks that take long found on fewer images"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -250,51 +242,3 @@ def write(evidence: Evidence, folder: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, (evidence.dumps() + "\n").encode())
     return path
-
-
-def of_run(directory: Path, name: str, seed: int, scale: Scale, network: Network) -> Evidence | None:
-    """The evidence in the directory of a run, be its weights elsewhere; none where it is not attacked yet."""
-    run = RunDirectory(directory)
-    if not run.report.is_file():
-        return None
-    log, notes = run.read_log(), read_notes(directory)
-    teacher_seconds = float(notes.get("teacher_seconds", 0.0))
-    other, slow = directory / OTHER_REPORT, directory / SLOW_REPORT
-    return Evidence(
-        name=name,
-        seed=seed,
-        scale=scale,
-        network=network,
-        recipe=run.read_recipe(),
-        report=reports.read(run.report),
-        other=reports.read(other) if other.is_file() else None,
-        on_fewer=(reports.read(slow),) if slow.is_file() else (),
-        sweep=sweeps.read(directory),
-        selected=notes.get("selected", {}),
-        surfaces=notes.get("surfaces", {}),
-        seconds=seconds_of(run) + teacher_seconds,
-        teacher_seconds=teacher_seconds,
-        teacher_together=notes.get("teacher_together", 1),
-        together=notes.get("together", 1),
-        trained_on=str(notes.get("trained_on", "")),
-        trained_by=str(notes.get("trained_by", "")),
-        log=thinned(log),
-    )
-
-
-def seconds_of(run: RunDirectory) -> float:
-    """How long a run was trained, by its log."""
-    return sum(record["seconds"] for record in run.read_log())
-
-
-def thinned(log: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
-    """The log as columns of at most so many lines, evenly spread, the last among them; four digits of each number."""
-    if not log:
-        return {}
-    count = min(len(log), LOG_LINES)
-    lines = [log[(index + 1) * len(log) // count - 1] for index in range(count)]
-    names = [name for name, value in lines[0].items() if isinstance(value, int | float)]
-    return {
-        name: [float(f"{line.get(name, 0.0):.4g}") if name != "step" else line["step"] for line in lines]
-        for name in names
-    }

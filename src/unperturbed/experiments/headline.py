@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..recipes.published import printed
-from .account import NOTHING, Edition, column_words, editions, minutes_text, printed_text
+from .account import Edition, column_words, editions, figure_text, minutes_text, printed_text
 from .definition import Cell
 from .evidence import Evidence
 from .layout import aligned
@@ -33,6 +33,7 @@ class Row:
 ROWS = (
     Row("SRT, CIFAR-10, pixel-wise", "cifar10-pixel-srt", PIXEL, "Table 4"),
     Row("SRT, CIFAR-10, pixel-wise, lambda that grows", "cifar10-pixel-srt-ramped-one-pass", PIXEL),
+    Row("RST, CIFAR-10, pixel-wise", "cifar10-pixel-rst", PIXEL, "Table 4"),
     Row("fast SRT, CIFAR-10, pixel-wise", "cifar10-pixel-srt-fast", TIMED, "Table 9"),
     Row(
         "fast SRT, CIFAR-10, pixel-wise, labels of a teacher",
@@ -44,11 +45,12 @@ ROWS = (
     Row("SRT, CIFAR-10, spatial, authors' code", "cifar10-spatial-srt-authors", SPATIAL),
     Row("SRT, MNIST, pixel-wise", "mnist-pixel-srt", PIXEL, "Table 4"),
     Row("SRT, MNIST, pixel-wise, authors' rate", "mnist-pixel-srt-authors", PIXEL),
+    Row("RST, MNIST, pixel-wise", "mnist-pixel-rst", PIXEL, "Table 4"),
     Row("SRT, MNIST, spatial", "mnist-spatial-srt", SPATIAL, "Table 3"),
     Row("SRT, MNIST, spatial, authors' code", "mnist-spatial-srt-authors", SPATIAL),
     Row("SRT++, CIFAR-10, pixel-wise", "cifar10-pixel-srt-plusplus-selected", PIXEL),
     Row("SRT++, CIFAR-10, spatial", "cifar10-spatial-srt-plusplus-selected", SPATIAL),
-    Row("SRT++, MNIST, pixel-wise", "mnist-pixel-srt-plusplus-selected", PIXEL),
+    Row("SRT++, MNIST, pixel-wise", "mnist-pixel-srt-plusplus-selected-lambda-6-wider-uniform", PIXEL),
 )
 
 
@@ -69,19 +71,15 @@ def lines_of(row: Row, measured: Sequence[Edition]) -> Iterator[list[str]]:
         runs = [each for each in found.evidence if each.name == row.trial]
         if any(edition.network == "own" or concerned(each) for each in runs):
             cells = {column: cell_of(found, row.trial, column) for column in row.columns}
-            yield [row.words, whose(row, edition, found), *(cells.get(column, "") for column in COLUMNS)]
+            yield [row.words, whose(row, edition), *(cells.get(column, "") for column in COLUMNS)]
 
 
 def cell_of(found: Measured, trial: str, column: str) -> str:
     """Our number, if there is one."""
-    if column == "minutes":
-        return minutes_text(found, trial)
-    return str(found.figure(Cell(trial, column)) or NOTHING)
+    return minutes_text(found, trial) if column == "minutes" else figure_text(found.figure(Cell(trial, column)))
 
 
-def whose(row: Row, edition: Edition, found: Measured) -> str:
-    """How our run was trained, and on how many images AutoAttack was made if not on all."""
+def whose(row: Row, edition: Edition) -> str:
+    """How our run was trained."""
     network = "" if edition.network == "own" else ", ResNet-18"
-    strongest = found.figure(Cell(row.trial, "autoattack")) if "autoattack" in row.columns else None
-    few = f", AutoAttack on {strongest.first:,} images" if strongest and strongest.first else ""
-    return f"ours, {row.schedule or f'{edition.scale} schedule{network}'}{few}"
+    return f"ours, {row.schedule or f'{edition.scale} schedule{network}'}"

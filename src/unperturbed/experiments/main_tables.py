@@ -88,7 +88,8 @@ def by_the_script(attacks: tuple[str, ...]) -> Iterator[Trial]:
     """UAT and SRT on MNIST as the authors' script sets rate and epochs."""
     for method in ("uat", "srt"):
         recipe = mnist.by_the_script(named(f"mnist-pixel-{method}"))
-        yield Trial(recipe=recipe, variant="-authors", label=f"{method.upper()} (authors' rate)", attacks=attacks)
+        label = f"{method.upper()} (authors' rate)"
+        yield Trial(recipe=recipe, variant="-authors", by_schedule=True, label=label, attacks=attacks)
 
 
 def spatial_statements(data: str) -> Iterator[Statement]:

@@ -9,7 +9,7 @@ from ..progress import Titled
 from ..recipe import Recipe, of_teacher
 from ..runs import RunDirectory
 from ..version import __version__
-from .evidence import seconds_of
+from .gathered import seconds_of
 from .notes import note, read_notes
 
 

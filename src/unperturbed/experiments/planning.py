@@ -101,6 +101,7 @@ def planned(
         )
         for seed in seeds
         for trial in trials
+        if scale != "short" or not trial.by_schedule
     ]
     kept = [run for run in runs if matches(run, only)]
     if runs and not kept:

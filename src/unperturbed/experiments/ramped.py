@@ -14,9 +14,9 @@ ALSO_GROWING = f"pixel-wise on CIFAR-10 SRT stands here also {FIRST_LEARNED}: do
 
 
 def ramped(trial: Trial, label: str) -> Trial:
-    """The trial with a lambda that grows."""
+    """The trial with a lambda that grows, as that of every short run does."""
     recipe = replace(trial.recipe, ramp=LEARNED_FIRST)
-    return replace(trial, recipe=recipe, variant=RAMPED + trial.variant, label=label)
+    return replace(trial, recipe=recipe, variant=RAMPED + trial.variant, by_schedule=True, label=label)
 
 
 def first_learned(trial: Trial, label: str) -> Trial:

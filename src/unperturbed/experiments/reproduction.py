@@ -23,7 +23,7 @@ from ..signals import StoppedError
 from ..training import fresh_model, train_together
 from ..unfinished import FILE, Unfinished
 from .definition import SURFACES
-from .evidence import OTHER_REPORT, SLOW_REPORT
+from .gathered import OTHER_REPORT, SLOW_REPORT, is_of
 from .notes import note, read_notes
 from .noting import Noting
 from .planning import (
@@ -151,7 +151,8 @@ class Reproduction:
         path = self.out / run.name
         if not (path / "report.json").is_file() or not (path / "model.safetensors").is_file():
             return False
-        if not holds(reports.read(path / "report.json"), self.wanted(run)) or not self.slow_are_made(run):
+        report = reports.read(path / "report.json")
+        if not is_of(run.recipe, report) or not holds(report, self.wanted(run)) or not self.slow_are_made(run):
             return False
         if run.trial.fractions:
             sweep = sweeps.read(path)

@@ -14,8 +14,10 @@ from .account import experiment_text
 from .asked import as_asked
 from .begun import with_begun
 from .catalog import experiments
+from .coherent import require_coherent
 from .definition import Experiment
-from .evidence import Evidence, loads, of_run, read_all, write
+from .evidence import Evidence, loads, read_all, write
+from .gathered import of_run
 from .headline import headline
 from .planning import PlannedRun, matches, planned
 from .scales import NETWORKS, Scale
@@ -63,11 +65,11 @@ Pointwise) in TF32, and what they find is judged in float32. Where we differ fro
 stands in [fidelity.md](fidelity.md). The runs and their expected minutes: `unperturbed reproduce all --plan`.
 
 A fault of compiled steps is mended by which gradients behind a BatchNorm were off, the more its running mean still
-moved. Trained before were, on CIFAR-10, all short runs, the shortest trainings of fast SRT and, at the paper's
-schedule, spatially, Standard, Worst-of-k, KLR, RT and SRT at lambda 0.2, and SRT by the authors' code; RT at 0.3 and
-SRT++ were but for their last steps. Accuracies of such runs beside those of a plain loop showed no difference
-([performance.md](performance.md), what speed costs in accuracy). From version 0.2.0 on, evidence names the version
-that trained a run.
+moved. Trained before were, on CIFAR-10, all short runs, the shortest trainings of fast SRT but for the longest of
+them and, at the paper's schedule, spatially, Standard, Worst-of-k, KLR, RT and SRT at lambda 0.2, and SRT by the
+authors' code; RT at 0.3 and SRT++ were but for their last steps. Accuracies of such runs beside those of a plain loop
+showed no difference ([performance.md](performance.md), what speed costs in accuracy). From version 0.2.0 on, evidence
+names the version that trained a run.
 """
 
 
@@ -125,6 +127,7 @@ def require_present(evidence: Sequence[Evidence], folder: Path) -> None:
         asked = as_asked(each, run.trial)
         if asked is None or asked.dumps() != each.dumps():
             raise ValueError(f"{file} holds attacks by other settings or on other images than are asked for: {again}")
+    require_coherent(evidence, folder)
 
 
 def unlike(there: Recipe, now: Recipe) -> str:
@@ -180,7 +183,7 @@ def collect(runs: Sequence[PlannedRun], out: Path, folder: Path) -> tuple[list[P
 
 
 def require_no_loss(run: PlannedRun, fresh: Evidence, folder: Path) -> None:
-    """Refuse to replace evidence by the same recipe that holds attacks, images or a log which the new one has not."""
+    """Refuse to replace evidence by the same recipe that holds attacks, images, minutes or a log of its own alone."""
     file = folder / fresh.scale / fresh.file_name
     try:
         there = loads(file.read_text(encoding="utf-8"))
@@ -201,7 +204,10 @@ def require_no_loss(run: PlannedRun, fresh: Evidence, folder: Path) -> None:
 
 
 def held(evidence: Evidence) -> dict[tuple[str, str, float], int]:
-    """What evidence holds, on which weights and at which fraction, and of how many images; of a log, the columns."""
+    """What evidence holds, on which weights and at which fraction, and of how many images; of a log, the columns.
+
+    Minutes are held by runs that had their device for themselves.
+    """
     swept = {} if evidence.sweep is None else evidence.sweep.reports
     fewest_first = sorted(evidence.on_fewer, key=lambda few: len(few.labels))
     places = [("kept", 1.0, report) for report in (*fewest_first, evidence.report)]
@@ -213,4 +219,5 @@ def held(evidence: Evidence) -> dict[tuple[str, str, float], int]:
         for result in report.attacks
     }
     surfaces = {("kept", name, 1.0): len(values) for name, values in evidence.surfaces.items()}
-    return attacks | surfaces | {("kept", "its log", 1.0): len(evidence.log)}
+    alone = int(evidence.together == evidence.teacher_together == 1)
+    return attacks | surfaces | {("kept", "its log", 1.0): len(evidence.log), ("kept", "its minutes", 1.0): alone}

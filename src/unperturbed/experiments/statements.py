@@ -104,7 +104,10 @@ def among_the_best(
     place: int = 2,
     least: int | None = None,
 ) -> Statement:
-    """That in each of these columns, or in so many at least, fewer than `place` rivals lie above the trial."""
+    """That in each of these columns, or in so many at least, fewer than `place` rivals lie above the trial.
+
+    Rivals that are not measured yet cannot save a column that others have won.
+    """
 
     def check(found: Found) -> Finding:
         told: list[Told] = []
@@ -112,14 +115,14 @@ def among_the_best(
         for column in columns:
             differences = [found.difference(Cell(trial, column), Cell(rival, column)) for rival in rivals]
             known = [difference for difference in differences if difference is not None]
-            if len(known) < len(rivals):
-                missing += 1
-                continue
             verdicts = [decided(difference, 0.0) for difference in known]
             lost, open_ = verdicts.count("fail"), verdicts.count("undecided")
+            if len(known) < len(rivals) and lost < place:
+                missing += 1
+                continue
             verdict: Verdict = "fail" if lost >= place else "pass" if lost + open_ < place else "undecided"
             rank = 1 + sum(difference.points < 0 for difference in known)
-            told.append((verdict, float(-rank), f"{Cell(trial, column).in_words}: place {rank} of {len(rivals) + 1}"))
+            told.append((verdict, float(-rank), f"{Cell(trial, column).in_words}: place {rank} of {len(known) + 1}"))
         return summed_up(told, missing, len(columns), least)
 
     return Statement(words=words, check=check)
@@ -182,8 +185,8 @@ def nearer_to_print(words: str, readings: tuple[str, str], row: str, place: str,
         distances: list[float] = []
         for reading in readings:
             figures = [found.figure(Cell(reading, column)) for column in columns]
-            known = [figure.mean for figure in figures if figure is not None]
-            if len(known) < len(columns):
+            known = [figure.mean for figure in figures if figure is not None and figure.first is None]
+            if len(known) < len(columns):  # What is printed is on all images.
                 return Finding("undecided", NOT_MEASURED)
             apart = [abs(mean - numbers[column]) for mean, column in zip(known, columns, strict=True)]
             distances.append(sum(apart) / len(apart))

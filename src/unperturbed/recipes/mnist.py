@@ -70,7 +70,7 @@ SPATIAL = replace(
     fast=Fast(steps=45_000, peak=0.1, weight=0.2, held_out=500),
     mean="images",
 )
-"""the rate of 0.1 is that of the authors' code, where labels count for a seventh in one mean over all images; with a
+"""the rate of 0.1 is that of the authors' code, where labels count for a sixth in one mean over all images; with a
 mean for each term, as Eq. (9) is printed, C(x) becomes constant (docs/results.md, table-5)"""
 COMPOUND = compound(PIXEL, "mnist-compound", ASCENT, TURN)
 

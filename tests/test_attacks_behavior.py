@@ -314,15 +314,15 @@ def test_the_least_noise_that_fools_is_taken_for_a_start(f, x, y):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_no_point_that_pointwise_changed_can_be_taken_back(channels, rng):
+def test_no_pixel_that_pointwise_changed_can_be_taken_back(channels, rng):
     f, x = network(channels=channels), torch.rand(5, channels, 6, 6, generator=rng)
     y = predicted(f, x)
     found = POINTWISE(f, x, y, seeded())
     assert (predicted(f, found) != y).any()
     for i in (predicted(f, found) != y).nonzero().flatten().tolist():
-        for place in (found[i] != x[i]).nonzero().tolist():
+        for row, column in (found[i] != x[i]).any(0).nonzero().tolist():
             back = found[i].clone()
-            back[tuple(place)] = x[i][tuple(place)]
+            back[:, row, column] = x[i][:, row, column]
             assert predicted(f, back.unsqueeze(0)) == y[i]
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 import six_by_six
 from six_by_six import predicted, seeded
-from unperturbed.attacks import DDN, JSMA, Attack, Bounded, MinimumNorm, cw_linf, mi_fgsm, pgd
+from unperturbed.attacks import DDN, JSMA, Attack, Bounded, MinimumNorm, Pointwise, cw_linf, mi_fgsm, pgd
 from unperturbed.attacks.jsma import contenders, most_salient_pair
 from unperturbed.datasets import load
 from unperturbed.losses import Against, cross_entropy, margin
@@ -339,22 +339,29 @@ def test_few_features_of_many_are_contenders_for_the_best_pair(rng):
 
 
 def slow_jsma(f, image, label, target, *, pixels, theta):
-    """One image, one target, the whole Jacobian, every pair."""
+    """One image, one target, the whole Jacobian, every pair; once enough pixels are changed, of these alone."""
     point = image.clone().flatten()
 
     def logits(values):
         return f(values.view(1, *image.shape))[0]
 
-    for _ in range(pixels // 2):
-        if logits(point).argmax() != label:
+    def changed():
+        return (point.view_as(image) != image).any(0)
+
+    for _ in range(pixels * len(image) // 2):
+        if logits(point).argmax() != label or changed().sum() > pixels:
             break
         jacobian = theta * torch.autograd.functional.jacobian(logits, point)
         others = sum(row for i, row in enumerate(jacobian) if i != target)
         stuck = (1 - point if theta > 0 else point) <= 0.01
+        if changed().sum() == pixels:
+            stuck |= ~changed().expand_as(image).flatten()
+        if (~stuck).sum() < 2:
+            break
         pair = slow_pair(jacobian[target].masked_fill(stuck, -inf), (-others).masked_fill(stuck, -inf))
         for i in pair:
             point[i] = (point[i] + theta).clamp(0, 1)
-    fooled = logits(point).argmax() != label
+    fooled = logits(point).argmax() != label and changed().sum() <= pixels
     return point.view_as(image) if fooled else image
 
 
@@ -367,6 +374,30 @@ def test_jsma_is_its_slow_twin(theta, channels, rng):
     twins = [slow_jsma(f, x[i], y[i], (y[i] + 1) % 4, pixels=8, theta=theta) for i in range(len(x))]
     torch.testing.assert_close(found, torch.stack(twins), rtol=0, atol=1e-12)
     assert (found != x).any()
+
+
+def gray(f):
+    """The same classifier of the same pictures, stored in color."""
+    return torch.nn.Sequential(Averaged(), f).eval()
+
+
+class Averaged(torch.nn.Module):
+    def forward(self, x):
+        return x.mean(1, keepdim=True)
+
+
+@pytest.mark.parametrize("attack", [JSMA(pixels=4), Pointwise(pixels=1)], ids=["JSMA", "Pointwise"])
+def test_pictures_stored_in_color_stand_no_better_against_as_many_pixels(attack, rng):
+    f, x = network(4, 1).eval(), torch.rand(60, 1, 6, 6, generator=rng, dtype=torch.float64)
+    y, color = predicted(f, x), x.expand(-1, 3, -1, -1).contiguous()
+    fooled = [
+        (predicted(g, found) != y) & attack.within.contains(images, found)
+        for g, images in ((f, x), (gray(f), color))
+        for found in (attack(g, images, y, seeded()),)
+    ]
+    assert fooled[0].any()
+    assert not fooled[0].all()
+    assert fooled[1].sum() >= fooled[0].sum() - 1
 
 
 @pytest.mark.parametrize("theta", [1.0, 0.3])

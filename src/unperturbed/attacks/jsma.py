@@ -38,11 +38,12 @@ class JSMA:
 
     A feature is one channel of a pixel. A pair is salient for a target class if moving it raises that logit and
     lowers the sum of all others: the product of the two is maximized over all pairs. Where no pair does both, the
-    pair that raises the difference most moves. An image is done as soon as f misclassifies it.
+    pair that raises the difference most moves. An image is done as soon as f misclassifies it; one in which as many
+    pixels as may be are changed goes on in their other channels.
     """
 
     pixels: int = 20
-    """largest number of changed pixels, two a step"""
+    """largest number of changed pixels, two a step at most"""
     theta: float = 1.0
     """how far a feature moves in a step, on the scale of [0, 1]; darker where it is negative"""
     target: Literal["all", "next", "random"] = "all"
@@ -85,15 +86,16 @@ class JSMA:
             for rows in torch.arange(len(x), device=x.device).split(max(1, len(x) // targets.shape[1])):
                 owner = rows.repeat_interleave(targets.shape[1])
                 walks = Walks(owner, targets[rows].flatten(), x[owner])
-                for _ in range(self.pixels // 2 + 1):
+                for _ in range(self.pixels * x.shape[1] // 2 + 1):
                     if len(walks.owner) == 0:
                         break
                     predicted, rise, fall = slopes(f, walks, at_once=len(x))
-                    fooled = predicted != y[walks.owner]
                     sizes = changed_pixels(walks.point - x[walks.owner])
-                    keep_smallest(found, found_size, walks, sizes, fooled)
-                    going = ~fooled & (sizes < found_size[walks.owner])
-                    walks = self.advanced(walks.where(going), rise[going], fall[going])
+                    allowed, fooled = sizes <= self.pixels, predicted != y[walks.owner]
+                    keep_smallest(found, found_size, walks, sizes, fooled & allowed)
+                    going = ~fooled & allowed & (sizes < found_size[walks.owner])
+                    full = (sizes >= self.pixels)[going]
+                    walks = self.advanced(walks.where(going), x, full, rise[going], fall[going])
         return found
 
     def targets(self, y: Tensor, classes: int, rng: Generator) -> Tensor:
@@ -104,9 +106,11 @@ class JSMA:
             ahead = torch.arange(1, classes if self.target == "all" else 2, device=y.device).expand(len(y), -1)
         return (y.unsqueeze(1) + ahead) % classes
 
-    def advanced(self, walks: Walks, rise: Tensor, fall: Tensor) -> Walks:
-        """Every walk one step on; those end that have no pair left to move."""
-        room = (1 - walks.point if self.theta > 0 else walks.point).flatten(1) > ROOM
+    def advanced(self, walks: Walks, x: Tensor, full: Tensor, rise: Tensor, fall: Tensor) -> Walks:
+        """Every walk one step on, a full one in pixels it has changed; those end that have no pair left to move."""
+        room = (1 - walks.point if self.theta > 0 else walks.point) > ROOM
+        changed = (walks.point != x[walks.owner]).any(1, keepdim=True)
+        room = (room & (changed | ~full.view(-1, 1, 1, 1))).flatten(1)
         going = room.sum(1) >= 2
         walks, room = walks.where(going), room[going]
         up, down = rise[going], fall[going]

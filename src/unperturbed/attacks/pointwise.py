@@ -1,4 +1,4 @@
-"""Pointwise (Schott et al. 2019): noise that fools a classifier, taken back point by point; it needs no gradient."""
+"""Pointwise (Schott et al. 2019): noise that fools a classifier, taken back pixel by pixel; it needs no gradient."""
 
 from dataclasses import dataclass
 
@@ -14,9 +14,9 @@ from .rounds import standing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pointwise:
-    """Salt-and-pepper noise that fools f, as little as does, taken back point by point.
+    """Salt-and-pepper noise that fools f, as little as does, taken back pixel by pixel, in all channels at once.
 
-    A point is one channel of a pixel; an image that no noise fools is left alone.
+    An image that no noise fools is left alone.
     """
 
     pixels: int = 12
@@ -78,16 +78,16 @@ def peppered(f: nn.Module, x: Tensor, y: Tensor, noises: int, rng: Generator) ->
 
 
 def taken_back(f: nn.Module, x: Tensor, y: Tensor, noisy: Tensor, rng: Generator) -> Tensor:
-    """Noisy images that fool f, from which no changed point can be taken back without f being right again.
+    """Noisy images that fool f, from which no changed pixel can be taken back without f being right again.
 
-    In each round every changed point of an image is tried once, in a random order. An image in which nothing could be
-    taken back is done. Images with the most points come first, so that those still at work are the first ones, and
+    In each round every changed pixel of an image is tried once, in a random order. An image in which nothing could be
+    taken back is done. Images with the most pixels come first, so that those still at work are the first ones, and
     nothing has to be known of what f answered before a round is over.
     """
-    original, point = x.flatten(1), noisy.flatten(1).clone()
+    original, point = x.flatten(2), noisy.flatten(2).clone()
     rows = torch.arange(len(x), device=x.device)
     while len(rows):
-        changed = point[rows] != original[rows]
+        changed = (point[rows] != original[rows]).any(1)
         counts, by_count = changed.sum(1).sort(descending=True, stable=True)
         rows, changed = rows[by_count], changed[by_count]
         chance = torch.rand(changed.shape, generator=rng, device=x.device)
@@ -98,11 +98,12 @@ def taken_back(f: nn.Module, x: Tensor, y: Tensor, noisy: Tensor, rng: Generator
             while waiting[-1] <= turn:
                 waiting.pop()
             at_work = rows[: len(waiting)]
-            feature = longest[turn, : len(waiting)]
-            before, after = point[at_work, feature], original[at_work, feature]
-            tried = point[at_work].scatter_(1, feature.unsqueeze(1), after.unsqueeze(1))
+            pixel = longest[turn, : len(waiting)]
+            before, after = point[at_work, :, pixel], original[at_work, :, pixel]
+            place = pixel.view(-1, 1, 1).expand(-1, x.shape[1], 1)
+            tried = point[at_work].scatter_(2, place, after.unsqueeze(2))
             fooled = decided(f(tried.view(-1, *x.shape[1:]))) != y[at_work]
-            point[at_work, feature] = torch.where(fooled, after, before)
+            point[at_work, :, pixel] = torch.where(fooled.unsqueeze(1), after, before)
             shorter[: len(waiting)] |= fooled
         rows = rows[shorter]
     return point.view_as(x)

@@ -458,3 +458,39 @@ def test_each_part_leaves_about_as_many_standing_as_that_of_another_library(part
     # Their squares lie at the same place in all images, and never at the far ends: on small images ours find more.
     assert more <= 2
     assert more >= -2 or part == "square"
+
+
+@pytest.mark.parametrize("ball", [Linf(eps=0.2), L2(eps=1.0)])
+def test_square_counts_a_tie_that_is_lost(ball, f, x):
+    class Coarse(nn.Module):
+        def forward(self, points):
+            return (2 * f.eval()(points)).round()
+
+    coarse = Coarse().eval()
+    with torch.no_grad():
+        y = coarse(x).argmax(1)
+        points, fooled = carried_out(coarse, Square(around=ball, steps=300), x, y, y, seeded())
+        logits = coarse(points)
+    tied = logits.gather(1, y.unsqueeze(1)).squeeze(1) == logits.amax(1)
+    assert (tied & (logits.argmax(1) != y)).any(), "some are fooled by a tie"
+    assert fooled.equal(logits.argmax(1) != y)
+
+
+def test_targets_are_ranked_with_the_answer_first_however_many_classes_tie():
+    seen = []
+
+    class Tied(nn.Module):
+        def forward(self, points):
+            return torch.zeros(len(points), 100) + 0 * points.flatten(1)[:, :1]
+
+    attack = AutoAttack(eps=0.1, parts=("apgd-t",))
+    x = torch.rand(3, 1, 6, 6)
+
+    def noting(f, search, x, y, target, rng):
+        seen.append(target.clone())
+        return x, torch.zeros(len(x), dtype=torch.bool)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(autoattack, "carried_out", noting)
+        attack(Tied(), x, torch.zeros(3).long(), seeded())
+    assert torch.stack(seen, 1).tolist() == [list(range(1, 10))] * 3, "y itself is no target"

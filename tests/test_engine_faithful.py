@@ -1,6 +1,7 @@
 """Networks that tracing does not see through: no copy is made of them, so that attacks see what they are."""
 
 import random
+from argparse import Namespace
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
@@ -194,6 +195,13 @@ class Settings:
     temperature: float = 1.0
 
 
+class Plain:
+    """Settings as anybody may keep them."""
+
+    def __init__(self, values) -> None:
+        self.values = values
+
+
 class Configured(Linear):
     """A network whose temperature is kept somewhere."""
 
@@ -218,6 +226,12 @@ KEPT = {
     "dict in a list": ([{"t": 1.0}], lambda kept: kept[0]["t"], lambda kept: set_item("t")(kept[0])),
     "list": ([1.0, 2.0], lambda kept: kept[0], set_item(0)),
     "namespace": (SimpleNamespace(temperature=1.0), lambda kept: kept.temperature, set_temperature),
+    "arguments": (Namespace(temperature=1.0), lambda kept: kept.temperature, set_temperature),
+    "object of a stranger": (
+        Plain([1.0]),
+        lambda kept: kept.values[0],
+        lambda kept: set_item(0)(kept.values),
+    ),
     "dataclass": (Settings(), lambda kept: kept.temperature, set_temperature),
     "nothing yet": ({"t": None}, lambda kept: kept["t"], set_item("t")),
     "one more": ({}, lambda kept: kept.get("t"), set_item("t")),

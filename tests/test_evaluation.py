@@ -2,11 +2,14 @@
 
 import math
 import re
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import metadata
+from types import FunctionType
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -15,7 +18,7 @@ from unperturbed import defender, evaluation
 from unperturbed.attacks import DDN, JSMA, AutoAttack, compound, cw_linf, fgsm, grid, mi_fgsm, pgd, random
 from unperturbed.engine import Engine
 from unperturbed.neighborhoods import L2, Linf, Neighborhood, Spatial
-from unperturbed.report import loads
+from unperturbed.report import MOST_CLASSES, loads
 from unperturbed.solvers import PGD, Grid, WorstOfK
 
 evaluate = partial(evaluation.evaluate, device="cpu")
@@ -919,3 +922,84 @@ def test_attacks_that_are_no_dict_of_attacks_are_refused(attacks, images, labels
 def test_a_radius_of_nothing_changes_nothing(make, images, labels):
     report = evaluate(Threshold(), images, labels, {"attack": make(eps=0.0)})
     assert report.accuracy("attack") == report.accuracy()
+
+
+class Multiplied(nn.Module):
+    """A network whose logits are so many times as large: masked gradients, the same answers."""
+
+    def __init__(self, times, keep) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+        self.kept, self.look_up = keep(times)
+
+    def forward(self, x):
+        return self.net(x) * self.look_up(self.kept)
+
+
+class Config:
+    def __init__(self, times) -> None:
+        self.inner = {"times": times}
+
+
+def kept_layer(times):
+    layer = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(layer.weight, times)
+    return [layer], lambda kept: kept[0].weight.item()
+
+
+KEEPING = {
+    "tensor": lambda times: (torch.tensor(times), lambda kept: kept),
+    "tensors in a long list": lambda times: ([torch.tensor(times)] * 99, lambda kept: kept[98]),
+    "array": lambda times: (np.array([times], dtype=np.float32), lambda kept: float(kept[0])),
+    "arguments": lambda times: (Namespace(times=times), lambda kept: kept.times),
+    "object of a stranger": lambda times: (Config(times), lambda kept: kept.inner["times"]),
+    "layer in a list": kept_layer,
+}
+
+
+@pytest.mark.parametrize("keep", KEEPING.values(), ids=KEEPING)
+def test_what_a_model_keeps_unregistered_tells_it_from_another(keep):
+    attacks = {"pgd": pgd(eps=0.2)}
+
+    def scaled(times):
+        torch.manual_seed(0)
+        return Multiplied(times, keep).eval()
+
+    x = torch.rand(30, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    y = scaled(1.0)(x).argmax(1)
+    masked = evaluate(scaled(1e5), x, y, attacks)
+    again = evaluate(scaled(1e5), x, y, attacks, previous=masked)
+    assert again.attacks[0] is masked.attacks[0], "the same model is not attacked again"
+    other = evaluate(scaled(1.0), x, y, attacks, previous=masked)
+    assert other.accuracy("pgd") == evaluate(scaled(1.0), x, y, attacks).accuracy("pgd") < masked.accuracy("pgd")
+
+
+def harmless(f, x, y, rng):
+    return x
+
+
+def test_a_function_that_was_written_anew_under_its_name_is_carried_out_again():
+    x, y, f = torch.rand(10, 1, 4, 4), torch.zeros(10).long(), Threshold()
+    first = evaluate(f, x, y, {"mine": harmless, "mine in parts": partial(harmless)})
+    assert first.accuracy("mine") == first.accuracy()
+    anew = FunctionType((lambda f, x, y, rng: 1 - x).__code__, globals(), "harmless")
+    anew.__module__, anew.__qualname__ = harmless.__module__, harmless.__qualname__
+    again = evaluate(f, x, y, {"mine": anew, "mine in parts": partial(anew)}, previous=first)
+    fresh = evaluate(f, x, y, {"mine": anew})
+    for name in ("mine", "mine in parts"):
+        assert again[name].predicted.equal(fresh["mine"].predicted)
+    assert not fresh["mine"].predicted.equal(first["mine"].predicted)
+
+
+def test_more_classes_than_a_report_can_hold_are_refused():
+    class Many(nn.Module):
+        def forward(self, x):
+            return x.flatten(1)[:, :1].expand(-1, self.classes)
+
+    f, x, y = Many(), torch.rand(2, 1, 2, 2), torch.tensor([0, 1])
+    f.classes = MOST_CLASSES
+    found = evaluate(f, x, torch.tensor([0, MOST_CLASSES - 1]), {})
+    assert loads(found.dumps()).labels.tolist() == [0, MOST_CLASSES - 1]
+    f.classes += 1
+    with pytest.raises(ValueError, match=r"tells 32,768 classes apart, a report holds up to 32,767: give it one"):
+        evaluate(f, x, y, {})

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from functools import partial
+from types import FunctionType, MethodType
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -14,12 +15,12 @@ from torch import Tensor, nn
 
 from .attacks import Attack, Bounded, MinimumNorm
 from .defender import Defender, defended, precision_for
-from .engine import Engine, Precision, kept_by, layout_kept
+from .engine import Engine, Precision, arrays_kept_by, kept_by, layout_kept
 from .inputs import as_float, check_labels, check_model, check_pixels, output_classes, require, require_tensor
 from .objectives import frozen
 from .printing import quoted
 from .processes import own_device, present
-from .report import AttackResult, Report
+from .report import MOST_CLASSES, AttackResult, Report
 from .risks import NO_CLASS, decided
 from .runtime import derived_seed, generator, pick_device, provenance, random_numbers_kept
 from .solvers import require_count, takes
@@ -83,6 +84,10 @@ def evaluate(
     check_pixels(images)
     with random_numbers_kept(where):
         classes = output_classes(f, as_float(images[:2]).to(where))
+    require(
+        classes <= MOST_CLASSES,
+        f"the model tells {classes:,} classes apart, a report holds up to {MOST_CLASSES:,}: give it one with fewer",
+    )
     check_labels(labels, len(images), classes)
     defenders: dict[Precision, Defender] = {}
     with frozen(f), layout_kept(f), random_numbers_kept(where), Engine().arithmetic():
@@ -142,19 +147,24 @@ def settings_of(attack: object) -> str:
 
 def tells_itself_apart(attack: Attack) -> bool:
     """Whether other settings would be other words: objects without a repr and lambdas all have the same."""
-    return not re.search(r" object at 0x|<lambda>|<locals>", repr(attack)) and not holds_numbers(attack)
+    return not re.search(r" object at 0x|<lambda>|<locals>", repr(attack)) and not holds_more_than_words(attack)
 
 
-def holds_numbers(part: Any) -> bool:
-    """Whether there is a network, a tensor or an array in it: their words leave most of many numbers out."""
+def holds_more_than_words(part: Any) -> bool:
+    """Whether there is something in it whose words leave most of it out.
+
+    That is a network, a tensor, an array, or a function of a stranger: written anew, it has its old name.
+    """
     if isinstance(part, partial):
-        return holds_numbers((part.func, part.args, part.keywords))
+        return holds_more_than_words((part.func, part.args, part.keywords))
     if isinstance(part, Mapping):
-        return holds_numbers((*cast(Mapping[Any, Any], part).values(),))
+        return holds_more_than_words((*cast(Mapping[Any, Any], part).values(),))
     if isinstance(part, tuple | list):
-        return any(map(holds_numbers, cast(list[Any], part)))
+        return any(map(holds_more_than_words, cast(list[Any], part)))
     if is_dataclass(part):
-        return any(holds_numbers(getattr(part, slot.name, None)) for slot in fields(part))
+        return any(holds_more_than_words(getattr(part, slot.name, None)) for slot in fields(part))
+    if isinstance(part, FunctionType | MethodType):
+        return str(part.__module__).split(".")[0] not in TOLD  # What exec made has none.
     return isinstance(part, nn.Module | Tensor | np.ndarray)
 
 
@@ -162,16 +172,18 @@ def fingerprint(f: nn.Module, images: Tensor, labels: Tensor, seed: int, batch: 
     """What an attack's answer depends on besides its settings, as a hash.
 
     That is the model in words and by its weights, the images, the labels, the seed and the batch. Modules of PyTorch
-    and our own name the numbers that they keep, those of strangers need not.
+    and our own name the numbers that they keep and register their weights, those of strangers need not.
     """
     strange = [module for module in f.modules() if type(module).__module__.split(".")[0] not in TOLD]
     words = (seed, batch, settings_of(f), *(["keeps", *kept] if (kept := kept_by(strange)) else []))
     digest = hashlib.sha256(repr(words).encode())
     stored = f.state_dict()
     unstored = [buffer for name, buffer in f.named_buffers() if name not in stored]
-    for value in (*stored.values(), *unstored, images, labels):
+    for value in (*stored.values(), *unstored, *arrays_kept_by(strange), images, labels):
         if isinstance(value, Tensor):
             digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        elif isinstance(value, np.ndarray):
+            digest.update(value.tobytes())
         else:
             digest.update(repr(value).encode())
     return digest.hexdigest()

@@ -20,6 +20,8 @@ from .printing import in_shell, printable, quoted, shortened
 from .risks import NO_CLASS, adversarial_risk, robust_risk, standard_risk
 
 FORMAT = 1
+MOST_CLASSES = (1 << 15) - 1
+"""that 16 bits tell apart, beside none"""
 MOST_BYTES = 1 << 25
 """of all predictions in a report, unpacked; text that expands to more is a bomb"""
 

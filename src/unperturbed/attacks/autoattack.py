@@ -70,7 +70,8 @@ class AutoAttack:
         found = x = x.detach()
         with frozen(f):
             logits = f(x)
-            ranked, rows = logits.argsort(1, descending=True), (decided(logits) == y).nonzero().squeeze(1)
+            ranked = logits.argsort(dim=1, descending=True, stable=True)  # A class that ties with y is behind it.
+            rows = (decided(logits) == y).nonzero().squeeze(1)
             for part in self.parts_for(logits.shape[1]):
                 search = self.search(part)
                 for rank in range(1, min(MOST_TARGETS, logits.shape[1] - 1) + 1) if part in TARGETED else (0,):

@@ -62,11 +62,13 @@ class Square:
 
 
 def margin_at(f: nn.Module, points: Tensor, y: Tensor) -> Tensor:
-    """The margin of each point, which has no bound where f answers with NaN: that is never right."""
+    """The margin of each point, above 0 wherever f is wrong: a tie may be lost, and what is NaN is never right."""
     logits = f(points)
+    answer = decided(logits)
     # Nothing is greater than NaN, as that of two infinite logits: any other margin is better.
     ahead = margin(logits, y).nan_to_num(-torch.inf, torch.inf, -torch.inf)
-    return ahead.masked_fill(decided(logits) == NO_CLASS, torch.inf)
+    ahead = torch.where(answer == y, ahead, ahead.clamp_min(TINY))
+    return ahead.masked_fill(answer == NO_CLASS, torch.inf)
 
 
 Placed = tuple[Tensor, Tensor, Tensor]

@@ -8,7 +8,7 @@ from .arithmetic import Engine, Precision, engine_for
 from .fusion import fused
 from .layouts import layout_kept
 from .network import Accelerated, Hastener
-from .numbers import Numbers, kept_by
+from .numbers import Numbers, arrays_kept_by, kept_by
 from .recording import Recorded, stateless
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Numbers",
     "Precision",
     "Recorded",
+    "arrays_kept_by",
     "engine_for",
     "fused",
     "kept_by",

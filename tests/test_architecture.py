@@ -16,7 +16,7 @@ LAYERS = [
     {"objectives", "attacks"},
     {"engine", "cutting"},
     {"recipe", "report", "images", "awp"},
-    {"guards", "selection", "step", "unfinished", "defender", "turns"},
+    {"guards", "own_parts", "selection", "step", "unfinished", "defender", "turns"},
     {"trainer"},
     {"training", "stopping", "runs", "evaluation", "trust", "surfaces"},
     {"recipes"},

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 
 import pytest
 
@@ -9,6 +10,7 @@ from unperturbed import events
 from unperturbed.cli import main
 from unperturbed.curves import TRAINING
 from unperturbed.events import TAGS
+from unperturbed.progress import Warnings
 
 TINY = [
     "--batch",
@@ -111,3 +113,29 @@ def test_without_tensorboard_the_option_is_refused_before_anything_is_done(tmp_p
 
 def test_all_that_curves_show_is_in_tensorboard_too():
     assert set(TAGS) == set(TRAINING)
+
+
+def test_a_full_disk_is_told_in_one_sentence_though_a_thread_writes(tmp_path, scalars, monkeypatch, capfd):
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    hook = threading.excepthook
+    monkeypatch.setattr(RecordWriter, "write", full)
+    with pytest.raises(SystemExit) as stopped:
+        train(tmp_path / "run", "--tensorboard")
+    assert "tensorboard (No space left on device): what was there before is kept; put that" in str(stopped.value.code)
+    assert "Traceback" not in capfd.readouterr().err
+    assert threading.excepthook is hook
+
+
+def test_errors_of_other_threads_are_told_as_ever(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(threading, "excepthook", told.append)
+    with events.Events(tmp_path, Warnings()):
+        thread = threading.Thread(target=lambda: 1 / 0)
+        thread.start()
+        thread.join()
+    assert [failed.exc_type for failed in told] == [ZeroDivisionError]
+    assert threading.excepthook == told.append

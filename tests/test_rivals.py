@@ -323,7 +323,7 @@ def test_a_teacher_that_cannot_be_is_refused_in_words_of_its_own(changes, words)
 
 def test_a_teacher_that_learned_from_other_unlabeled_images_is_not_taken(tmp_path):
     for number, name in enumerate(("one", "two")):
-        np.save(tmp_path / "more.npy", np.full((9, 1, 8, 8), number, dtype=np.uint8))
+        np.save(tmp_path / "more.npy", np.full((9, 1, 8, 8), 100 + number, dtype=np.uint8))
         recipe = replace(
             TAUGHT,
             data=replace(TAUGHT.data, unlabeled_files=(str(tmp_path / "more.npy"),)),

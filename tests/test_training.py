@@ -232,7 +232,9 @@ def test_the_checkpoint_of_another_model_is_refused(uninterrupted, tmp_path):
     larger = trained(replace(TINY, model=DigitsCNN(channels=(3, 3, 3), hidden=4), steps=1), tmp_path / "larger")
     run = trained(replace(TINY, steps=1), tmp_path / "run")
     run.checkpoint.write_bytes(larger.checkpoint.read_bytes())
-    with pytest.raises(ValueError, match=r"does not fit this recipe \(size mismatch for .*\): delete it"):
+    with pytest.raises(
+        ValueError, match=r"is of another recipe: restore recipe\.json as it was, name another --out, or delete"
+    ):
         train(replace(TINY, steps=1), run.path, device="cpu")
 
 

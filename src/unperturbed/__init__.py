@@ -5,8 +5,9 @@ from contextlib import nullcontext
 from .signals import ending_at_once, started_as_command
 
 with ending_at_once() if started_as_command() else nullcontext():
-    from . import attacks, models
+    from . import attacks, models, recipes
     from .averaging import Average
+    from .data import Data
     from .evaluation import evaluate
     from .finished import Finished, load
     from .losses import Against, cross_entropy, kl, margin
@@ -56,6 +57,7 @@ __all__ = [
     "Color",
     "Composed",
     "Cyclic",
+    "Data",
     "Finished",
     "Grid",
     "Linf",
@@ -89,6 +91,7 @@ __all__ = [
     "load",
     "margin",
     "models",
+    "recipes",
     "surface",
     "train",
     "trust",

@@ -110,6 +110,8 @@ class Source:
     """reader of the files"""
     classes: tuple[str, ...]
     """what each label stands for"""
+    begins: tuple[int, ...] = ()
+    """the first 12 labels to train on, which tell it from a data set in files of the same names"""
 
 
 def load(name: str, folder: Path | None = None) -> Dataset:
@@ -124,11 +126,23 @@ def load(name: str, folder: Path | None = None) -> Dataset:
     elif name == "digits":
         parts, classes = _digits(), TEN_DIGITS
     elif name in SOURCES:
-        parts, classes = SOURCES[name].read(_files(name, folder)), SOURCES[name].classes
+        parts, classes = _of_that_name(name, _files(name, folder)), SOURCES[name].classes
     else:
         raise ValueError(_unknown(name))
     none = {"unlabeled_images": parts["train_images"][:0]}
     return Dataset(name=name, classes=classes, **(none | parts))
+
+
+def _of_that_name(name: str, files: Sequence[Path]) -> Parts:
+    """What these files hold, refused where it is the data set of another name."""
+    parts = SOURCES[name].read(files)
+    first = tuple(parts["train_labels"][:12].tolist())
+    for other in (other for other, source in SOURCES.items() if source.begins == first and other != name):
+        raise ValueError(
+            f"{printable(files[0].parent)} holds {other}, not {name}: name the folder of {name}, or {other} by "
+            "--data.name"
+        )
+    return parts
 
 
 def _unknown(name: str) -> str:
@@ -250,6 +264,7 @@ MNIST = Source(
     },
     read=read_mnist,
     classes=TEN_DIGITS,
+    begins=(5, 0, 4, 1, 9, 2, 1, 3, 1, 4, 3, 5),
 )
 FASHION_MNIST = Source(
     files=IDX_FILES,
@@ -267,6 +282,7 @@ FASHION_MNIST = Source(
         "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
         "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
     ),
+    begins=(9, 0, 0, 3, 0, 2, 7, 2, 5, 5, 0, 9),
 )  # fmt: skip
 CIFAR10 = Source(
     files=(*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"),

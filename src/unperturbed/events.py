@@ -1,5 +1,6 @@
 """TensorBoard: what the log of a run holds, as event files in its directory, while the run is going."""
 
+import threading
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,15 +34,26 @@ class Events:
         self.folder, self.watcher = directory / FOLDER, watcher
         self.writer: SummaryWriter | None = None
         self.step = 0
+        self.hook = threading.excepthook
 
     def __enter__(self) -> Self:
+        self.hook, threading.excepthook = threading.excepthook, self.quiet_about_the_writer
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        if self.writer is not None:
-            self.writer.close()
+        try:
+            with explained(self.folder):
+                if self.writer is not None:
+                    self.writer.close()
+        finally:
+            threading.excepthook = self.hook
+
+    def quiet_about_the_writer(self, failed: threading.ExceptHookArgs) -> None:
+        """TensorBoard writes in a thread, whose errors it raises again where it is asked to write: once is enough."""
+        if failed.thread is None or not type(failed.thread).__module__.startswith("tensorboard"):
+            self.hook(failed)
 
     def opened(self) -> "SummaryWriter":
         """The writer; a run that goes on tells TensorBoard to forget the steps that are taken again."""
@@ -62,9 +74,10 @@ class Events:
 
     def logged(self, record: Record, /) -> None:
         writer = self.opened()
-        for name, tag in TAGS.items():
-            writer.add_scalar(tag, record[name], int(record["step"]))
-        writer.flush()
+        with explained(self.folder):
+            for name, tag in TAGS.items():
+                writer.add_scalar(tag, record[name], int(record["step"]))
+            writer.flush()
         self.watcher.logged(record)
 
     def warned(self, sentence: str, /) -> None:

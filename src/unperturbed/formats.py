@@ -98,17 +98,23 @@ def read_own_arrays(path: Path) -> tuple[Parts, tuple[str, ...]]:
     return parts, _class_names(name, names, torch.cat((parts["train_labels"], parts["test_labels"])))
 
 
+def require_bright(brightest: float, what: str, otherwise: str = "and round") -> None:
+    """Refuse bytes of another scale than 0 to 255, by the largest of them."""
+    if 0 < brightest <= DARK:
+        raise ValueError(
+            f"{what} are bytes that go up to {brightest:g}, expected 255: multiply all images by "
+            f"255 / {brightest:g}, {otherwise}"
+        )
+
+
 def _require_bright(images: Array, what: str) -> None:
     """Refuse bytes of another scale than 0 to 255, and such fractions: they would be next to black.
 
     What is black throughout has no scale to be told by.
     """
     brightest = float(images.max(initial=0))
-    if images.dtype == np.uint8 and 0 < brightest <= DARK:
-        raise ValueError(
-            f"{what} are bytes that go up to {brightest:g}, expected 255: multiply all images by "
-            f"255 / {brightest:g}, or store them as fractions in [0, 1]"
-        )
+    if images.dtype == np.uint8:
+        require_bright(brightest, what, "or store them as fractions in [0, 1]")
     if images.dtype != np.uint8 and 0 < 255 * brightest <= DARK:
         raise ValueError(
             f"{what} are fractions that go up to {brightest:.2g}, expected 1: look for a second division by 255, or "

@@ -8,6 +8,7 @@ from torch import Generator, Tensor, nn
 
 from .data import Data, split
 from .datasets import Dataset
+from .formats import require_bright
 from .inputs import as_float, check_labels, check_pixels, output_classes, require
 from .reservoir import Reservoir, image_files
 from .runtime import generator
@@ -116,6 +117,8 @@ def parts(dataset: Dataset, data: Data) -> Images:
     rows = split(dataset.train_labels, data, len(dataset.classes), extra=len(dataset.unlabeled_images))
     unlabeled, (channels, height, width) = pool[rows.unlabeled], pool.shape[1:]
     files = image_files(data.unlabeled_files, (channels, height, width))
+    if files:
+        require_bright(Reservoir(pool[:0], files).brightest(), "the images in --data.unlabeled-files")
     return Images(
         labeled=pool[rows.labeled],
         labels=dataset.train_labels[rows.labeled],

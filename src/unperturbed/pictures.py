@@ -39,14 +39,14 @@ def is_picture(path: Path) -> bool:
     return path.suffix.lower() in ENDINGS
 
 
-def files_in(folder: Path) -> Iterator[Path]:
-    """All files in a folder and in folders within, but for hidden ones; a link back up is not followed."""
-    around = (folder.resolve(), *folder.resolve().parents)
+def files_in(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
+    """All files in a folder and in folders within, but for hidden ones; a link back to one above is not followed."""
+    above |= {folder.resolve(), *folder.resolve().parents}
     for path in folder.iterdir():
-        if path.name.startswith(".") or (path.is_symlink() and path.resolve() in around):
+        if path.name.startswith(".") or (path.is_symlink() and path.resolve() in above):
             continue
         if path.is_dir():
-            yield from files_in(path)
+            yield from files_in(path, above)
         else:
             yield path
 

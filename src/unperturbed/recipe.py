@@ -127,7 +127,7 @@ class Recipe:
     """A whole training run."""
 
     name: str = "custom"
-    data: Data = field(default_factory=Data)
+    data: Data = field(default_factory=lambda: Data(labeled=100))
     """the images"""
     model: Architecture = field(default_factory=models.DigitsCNN)
     """the network"""

@@ -152,6 +152,10 @@ class Reservoir:
                     self.read(number, place, piece := memoryview(bytearray(size)))
                     yield piece
 
+    def brightest(self) -> int:
+        """The largest of these bytes."""
+        return max((int(np.frombuffer(piece, np.uint8).max(initial=0)) for piece in self.sample()), default=0)
+
 
 class Ahead:
     """Batches of a reservoir, read in a thread of their own before they are needed."""

@@ -130,13 +130,13 @@ class RunDirectory:
             )
         return recipes.read(self.path / "recipe.json")
 
-    def write_checkpoint(self, state: State) -> None:
+    def write_checkpoint(self, state: State, recipe: Recipe | None = None) -> None:
         """Make this the newest checkpoint and keep the one before it; at every moment one of them is there, whole.
 
         The log is brought to the disk first, so that after a power cut it holds all lines up to the checkpoint.
         """
         buffer = io.BytesIO()
-        torch.save({"format": FORMAT, **state}, buffer)
+        torch.save({"format": FORMAT, "recipe": recipe and recipes.dumps(recipe), **state}, buffer)
         if (log := self.path / "log.jsonl").exists():
             with explained(log), log.open("rb+") as file:
                 os.fsync(file.fileno())
@@ -188,8 +188,8 @@ class RunDirectory:
             write_whole(file, kept)
 
     def write_weights(self, state: Mapping[str, Tensor], use: Use) -> None:
-        """Write the weights of the finished model, and what it is to be used for."""
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+        """Write the weights of the finished model, and what it is to be used for; of tied ones, each by itself."""
+        tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
         write_whole(self.weights, safetensors.torch.save(tensors, {USE: use.dumps()}))
 
     def read_use(self) -> Use | None:

@@ -19,12 +19,17 @@ from .cutting import cut, cut_unlabeled, fewest_labeled, part_count, shares
 from .data import augment
 from .engine import Accelerated, Engine, Hastener, Numbers, Recorded, fused, stateless
 from .images import Images
-from .inputs import as_float
+from .inputs import as_float, require
 from .objectives import Batch, Objective, Terms, own_opinion
 from .processes import Processes
 from .recipe import Recipe
 from .reservoir import Ahead, Reservoir
 from .runtime import RandomNumbers, derived_seed, out_of_memory
+
+NO_TERMS = (
+    "an objective must return unperturbed.Terms(standard=..., robust=...), both tensors: where there is no robust "
+    "term give torch.zeros_like(standard)"
+)
 
 
 @dataclass(kw_only=True)
@@ -227,6 +232,7 @@ class Step:
         ramp, found = self.dials[1].float(), list[Terms]()
         for part in parts:
             terms = objective(self.fast, part, self.rng)
+            require(isinstance(terms, Terms) and all(isinstance(term, Tensor) for term in terms), NO_TERMS)
             if len(part.x) + len(part.u) < self.batches.batch:
                 of_standard, of_robust = shares(self.recipe.objective, part, *self.counts)
                 terms = Terms(of_standard * terms.standard, of_robust * terms.robust)

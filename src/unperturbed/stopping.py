@@ -31,7 +31,7 @@ def running(
         yield from trainer.steps_to_take(
             watcher=watcher,
             write_log=run.write_log,
-            write_checkpoint=lambda: run.write_checkpoint(trainer.state()),
+            write_checkpoint=lambda: run.write_checkpoint(trainer.state(), trainer.recipe),
             checkpoint_seconds=seconds,
         )
     run.write_weights(trainer.f.state_dict(), use)
@@ -51,7 +51,7 @@ def leave_checkpoint(run: RunDirectory, trainer: Trainer, *, alone: bool) -> Non
     if trainer.processes.first and not trainer.ended:
         with telling_of_divergence(run, alone=alone):
             trainer.require_finite()
-        run.write_checkpoint(trainer.state())
+        run.write_checkpoint(trainer.state(), trainer.recipe)
 
 
 @contextmanager

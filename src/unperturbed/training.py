@@ -19,7 +19,7 @@ from .guards import require_kinds, require_teachable, require_use, require_use_b
 from .images import Images, parts
 from .inputs import check_model, require, require_tensor
 from .objectives import SRT, Objective
-from .printing import quoted
+from .own_parts import TO_GO_ON, is_by, own_parts, require_recipe, source_of_own_parts
 from .processes import own_device, present
 from .progress import Warnings, Watcher, watcher_of_teacher
 from .recipe import SGD, Recipe
@@ -103,7 +103,7 @@ def fit(
 
 def train(
     recipe: Recipe,
-    out: Path,
+    out: Path | str,
     *,
     folder: Path | None = None,
     device: str = "auto",
@@ -113,6 +113,7 @@ def train(
     patient: bool = False,
 ) -> nn.Module:
     """Train by the recipe, in that directory; a run that was interrupted there goes on where it stopped."""
+    out = Path(out)
     (model,) = train_together(
         {out: recipe},
         folder=folder,
@@ -198,13 +199,6 @@ def ready(
     return recipe, dataset, trainer
 
 
-def require_recipe(recipe: object) -> None:
-    """Refuse what is no recipe, as the name of one."""
-    named = repr(recipe) if isinstance(recipe, str) and len(recipe) < 100 else '"digits-pixel-srt"'
-    advice = f"pass unperturbed.recipes.named({named}), or an unperturbed.Recipe of your own"
-    require(isinstance(recipe, Recipe), f"a recipe must be an unperturbed.Recipe, got {quoted(recipe)}: {advice}")
-
-
 def prepare(
     recipe: Recipe,
     dataset: Dataset,
@@ -228,6 +222,7 @@ def prepare(
     trainer.processes.collected(run.path)
     state = run.read_checkpoint(device)
     if state is not None:
+        require(is_by(recipe, state.get("recipe")), f"the checkpoint in {out} is of another recipe: {TO_GO_ON}")
         trainer.resume(state)
     if recipe.labeler == "teacher" and not trainer.ended:
         trainer.outer.teacher = teach(recipe, dataset, watcher=watcher)
@@ -265,7 +260,7 @@ def trained_teacher(
 ) -> nn.Module:
     """The model that labels for this recipe: trained once, kept among the teachers, shared by all runs it serves."""
     stage_one = recipes.of_teacher(recipe)
-    digest = hashlib.sha256(recipes.dumps(stage_one).encode())
+    digest = hashlib.sha256((recipes.dumps(stage_one) + source_of_own_parts(stage_one)).encode())
     for tensor in (dataset.train_images, dataset.train_labels):
         digest.update(tensor.numpy().tobytes())
     if recipe.teacher.unlabeled:
@@ -284,6 +279,11 @@ def trained_teacher(
             patient=True,
         )
         processes.collected(finished.path)  # From here on its weights are there.
+    elif watcher is not None and (own := sorted({part.__name__ for part in own_parts(stage_one)})):
+        watcher.warned(
+            f"labels come from the teacher that was trained before, in {finished.path}: delete it where what "
+            f"{' and '.join(own)} does has changed since"
+        )
     teacher = fresh_model(stage_one, dataset)
     finished.read_weights(teacher)
     return teacher.to(device).eval().requires_grad_(False)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, repeat
+from math import prod
 
 import torch
 from torch import Generator, Tensor
@@ -13,6 +14,8 @@ from .definition import greater, require_count, takes
 
 Candidate = Callable[[Tensor], Tensor]
 """a theta for each of these rows of x"""
+MANY = 1_000_000
+"""points of a grid from which on it is not laid out just to see whether it can be"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +68,8 @@ class Grid:
                 f"Grid.around must have a handful of parameters and a method grid, as Spatial has, got "
                 f"{type(self.around).__name__}: search it with PGD or WorstOfK"
             )
+        if prod(self.points) < MANY:  # It may be asked for, and refused, before anything is trained.
+            self.around.grid(torch.zeros(1, 3, 8, 8), self.points)
 
     def __call__(self, loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:
         thetas = self.around.grid(x, self.points)

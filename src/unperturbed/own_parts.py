@@ -1,0 +1,62 @@
+"""Recipes as users make them: parts of their own, of which a name, fields and source are all that is known."""
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any, cast
+
+from .inputs import require
+from .printing import quoted
+from .recipe import PARTS, Recipe, dumps, loads
+
+PACKAGE = __name__.split(".")[0]
+TO_GO_ON = "restore recipe.json as it was, name another --out, or delete the checkpoint to start anew"
+OURS = frozenset(part.__name__ for choices in PARTS.values() for part in choices)
+"""names by which a file of a recipe means one of our parts"""
+
+
+def require_recipe(recipe: object) -> None:
+    """Refuse what is no recipe, as the name of one, and one with a part that its file would take for one of ours."""
+    named = repr(recipe) if isinstance(recipe, str) and len(recipe) < 100 else '"digits-pixel-srt"'
+    advice = f"pass unperturbed.recipes.named({named}), or an unperturbed.Recipe of your own"
+    require(isinstance(recipe, Recipe), f"a recipe must be an unperturbed.Recipe, got {quoted(recipe)}: {advice}")
+    for part in own_parts(recipe):
+        sentence = (
+            f"a part of your own has the name of one of ours, {part.__name__}, which its recipe.json would mean"
+        )
+        require(part.__name__ not in OURS, f"{sentence}: rename it")
+
+
+def own_parts(part: object) -> Iterator[type]:
+    """The types of all parts of a recipe that are not this package's."""
+    if isinstance(part, tuple):
+        for item in cast(tuple[object, ...], part):
+            yield from own_parts(item)
+    elif is_dataclass(part) and not isinstance(part, type):
+        if type(part).__module__.split(".")[0] != PACKAGE:
+            yield type(part)
+        for slot in fields(cast(Any, part)):
+            yield from own_parts(getattr(part, slot.name))
+
+
+def source_of_own_parts(recipe: Recipe) -> str:
+    """How they are written, as far as that is known: two that differ have the same name and fields otherwise."""
+    return "".join(map(source_of, own_parts(recipe)))
+
+
+def source_of(part: type) -> str:
+    """The source of a class; nothing where it has none, as in a session."""
+    try:
+        return inspect.getsource(part)
+    except (OSError, TypeError):
+        return ""
+
+
+def is_by(recipe: Recipe, text: str | None) -> bool:
+    """Whether a checkpoint that says so was left by this recipe; one of an earlier version may not say."""
+    if text is None or text == dumps(recipe):
+        return True
+    try:
+        return loads(text) == recipe
+    except ValueError:  # It has parts of somebody's own, or such as this version does not know.
+        return False

@@ -53,7 +53,7 @@ def source_of(part: type) -> str:
 
 
 def is_by(recipe: Recipe, text: str | None) -> bool:
-    """Whether a checkpoint that says so was left by this recipe; one of an earlier version may not say."""
+    """Whether what was left with the recipe of this text is by this one; checkpoints of old versions name none."""
     if text is None or text == dumps(recipe):
         return True
     try:

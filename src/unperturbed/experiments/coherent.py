@@ -1,6 +1,6 @@
 """Whether evidence of several runs can be true together: a data set has one list of test labels and one checksum."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..data import Data
 from ..printing import printable
-from ..report import Report
+from .account import reports_made
 from .evidence import Evidence
 
 
@@ -26,7 +26,7 @@ def require_coherent(evidence: Sequence[Evidence], folder: Path) -> None:
 def labels_of(evidence: Evidence, known: dict[str, Tensor]) -> str:
     """What is wrong with the test labels, if anything; the longest list of each data set is kept."""
     name = evidence.recipe.data.name
-    for report in reports_of(evidence):
+    for report in reports_made(evidence):
         others = known.setdefault(name, report.labels)
         count = min(len(others), len(report.labels))
         if not torch.equal(others[:count], report.labels[:count]):
@@ -49,11 +49,3 @@ def end_of(evidence: Evidence) -> str:
     if last == steps or "fallen" in evidence.selected:
         return ""
     return f"is of a run that stands at step {last:,.0f} of {steps:,}"
-
-
-def reports_of(evidence: Evidence) -> Iterator[Report]:
-    """All reports of a run."""
-    swept: Mapping[float, Report] = {} if evidence.sweep is None else evidence.sweep.reports
-    yield from (evidence.report, *evidence.on_fewer, *swept.values())
-    if evidence.other is not None:
-        yield evidence.other

@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from .. import recipe as recipe_files
 from .. import report as reports
 from .. import sweeps
+from ..own_parts import is_by
 from ..printing import printable
 from ..recipe import Recipe
 from ..report import Report
@@ -66,7 +66,7 @@ def report_of(recipe: Recipe, path: Path) -> Report:
 
 def is_of(recipe: Recipe, report: Report) -> bool:
     """Whether a report is one on a run by that recipe, or does not say."""
-    return report.recipe is None or recipe_files.loads(json.dumps(report.recipe)) == recipe
+    return report.recipe is None or is_by(recipe, json.dumps(report.recipe))
 
 
 def seconds_of(run: RunDirectory) -> float:

@@ -358,9 +358,9 @@ def train_and_die_writing(out: Path, moment: str, checkpoints: int) -> None:
     write, rename = RunDirectory.write_checkpoint, Path.replace
     left = [checkpoints]
 
-    def counted(self: RunDirectory, state: dict[str, object]) -> None:
+    def counted(self: RunDirectory, state: dict[str, object], recipe: Recipe) -> None:
         left[0] -= 1
-        write(self, state)
+        write(self, state, recipe)
 
     def flush(descriptor: int) -> None:
         if left[0] == 0 and os.fstat(descriptor).st_size > 2000:

@@ -205,3 +205,24 @@ def test_folders_that_are_linked_to_each_other_are_gone_through_once_each(tmp_pa
         "a.png",
         "more/b.png",
     ]
+
+
+def fitted(images=None, **settings):
+    digits = load("digits")
+    images = digits.train_images[:100] if images is None else images
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    return up.fit(model, labeled=(images, digits.train_labels[:100]), steps=4, batch=10, device="cpu", **settings)
+
+
+def test_a_rate_of_ones_own_that_turns_negative_is_refused():
+    with pytest.raises(
+        ValueError, match=r"the rate is -0.125 at progress 0.625, expected 0 or more: mend the schedule"
+    ):
+        fitted(optimizer=up.SGD(rate=lambda progress: 0.5 - progress))
+    fitted(optimizer=up.SGD(rate=lambda progress: 0.1 * (progress < 0.5)))
+
+
+def test_images_that_ask_for_gradients_get_none():
+    images = torch.rand(100, 1, 8, 8, requires_grad=True)
+    fitted(images, unlabeled=torch.rand(20, 1, 8, 8, requires_grad=True))
+    assert images.grad is None and images.requires_grad

@@ -115,6 +115,7 @@ class Step:
         """Take that step and return the terms it minimized."""
         progress = (step + 0.5) / self.recipe.steps
         rate, ramp = self.recipe.optimizer.rate(progress), self.recipe.ramp(progress)
+        require(rate >= 0, f"the rate is {rate:g} at progress {progress:.3g}, expected 0 or more: mend the schedule")
         share = 0.0 if self.average is None else self.average.share(step)
         self.counts = self.batches.counts(step)
         if self.ahead is None:

@@ -70,6 +70,7 @@ def fit(
     for what, part in given.items():
         require_tensor(part, what)
         require(part.ndim > 0, f"{what} must be a tensor of them all, got a single number: give it a row for each")
+    x, unlabeled = x.detach(), None if unlabeled is None else unlabeled.detach()
     nothing = x[:0]
     others = 0 if unlabeled is None else len(unlabeled)
     require_use(objective, others, "leave unlabeled out, or choose an objective that uses it, as SRT")

@@ -539,6 +539,23 @@ def test_the_page_of_fidelity_shows_what_a_second_interpolation_costs(monkeypatc
     assert f"loses {min(by_blur):.0f} to {max(by_blur):.0f} points to it under GridAdv" in page
 
 
+def test_the_page_of_fidelity_says_that_rst_alone_is_above_the_papers():
+    found = Measured([each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"])
+    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    text, runs = " ".join(page.split()), {"at": "at", "trades": "trades", "srt": "srt-ramped-one-pass", "rst": "rst"}
+    theirs = {name: printed("Table 4", f"cifar10-pixel-{name}")["pgd"] for name in runs}
+    ours = {name: found.figure(Cell(f"cifar10-pixel-{run}", "pgd")).mean for name, run in runs.items()}
+    for name, run in runs.items():
+        here, there = ours[name], theirs[name]
+        assert f"| cifar10-pixel-{run} | {there:.2f} | {here:.2f} | {here - there:+.2f} |" in page
+        assert (here > there) == (name == "rst")
+    lead = ours["rst"] - ours["srt"]
+    assert f"under PGD, {theirs['srt']} and {theirs['rst']}; here RST is {lead:.1f} points above SRT" in text
+    taught, own = (found.figure(Cell(f"cifar10-pixel-{run}")).mean for run in ("standard", runs["srt"]))
+    assert f"answers {taught:.2f} % of the test images rightly" in text
+    assert f"SRT at its end answers {own:.2f} %" in text
+
+
 def test_the_page_of_fidelity_says_what_rt_and_srt_of_the_paper_are():
     found = Measured([each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"])
     page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")

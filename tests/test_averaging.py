@@ -83,6 +83,35 @@ def test_statistics_are_estimated_without_dropout():
     assert not any(module.training for module in f.modules())
 
 
+class FrozenNorm(nn.BatchNorm1d):
+    """A BatchNorm that stays in evaluation mode, as one of a network that was trained before."""
+
+    def train(self, mode=True):
+        return super().train(False)
+
+
+@pytest.mark.parametrize("engine", [Engine(), Engine(folded=True)], ids=["plain", "folded"])
+@pytest.mark.parametrize(("batchnorm", "labeler"), [("estimated", "current"), ("own", "average")])
+@pytest.mark.parametrize("others", [[], [nn.BatchNorm1d(10)]], ids=["alone", "beside another"])
+def test_a_norm_that_stays_in_evaluation_mode_keeps_its_statistics(batchnorm, labeler, others, engine):
+    f, heard = nn.Sequential(*network(), *deepcopy(others)), Overheard()
+    f[2] = FrozenNorm(16)
+    f[2].running_mean.fill_(0.3)
+    averaging = Average(decay=0.9, batchnorm=batchnorm)
+    run = trainer(f=f, objective=heard, averaging=averaging, labeler=labeler, steps=3, engine=engine)
+    with torch.random.fork_rng(devices=()):
+        run.advance()
+        module = gathering(deepcopy(run.average.module))
+        run.advance()
+    if labeler == "average":
+        batch = heard.batches[1]
+        torch.testing.assert_close(batch.opinion, module(torch.cat([batch.x, batch.u])))
+    run.run()
+    assert torch.equal(run.f[2].running_mean, torch.full((16,), 0.3))
+    assert torch.equal(run.f[2].num_batches_tracked, torch.tensor(0))
+    assert all(norm.running_mean.any() for norm in run.f[5:]), "others gather theirs"
+
+
 @pytest.mark.parametrize(
     ("batchnorm", "labeler"),
     [("copied", "current"), ("estimated", "current"), ("copied", "average"), ("own", "average")],

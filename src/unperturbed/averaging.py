@@ -68,11 +68,15 @@ def norms_in(f: nn.Module) -> list[BatchNorm]:
 
 
 def gathering(f: nn.Module) -> nn.Module:
-    """F in evaluation mode but for its BatchNorms, which normalize by the images they see and remember them."""
-    if not norms_in(f):
+    """F in evaluation mode but for its BatchNorms, which normalize by the images they see and remember them.
+
+    Those that a `train` of their own keeps in evaluation mode stay there.
+    """
+    f.train()
+    if not any(norm.training for norm in norms_in(f)):
         return f.eval()  # One on an engine takes its weights over by that; with BatchNorms it answers by f's own.
     for module in f.modules():
-        module.training = isinstance(module, BatchNorm)
+        module.training = module.training and isinstance(module, BatchNorm)
     return f
 
 
@@ -89,8 +93,11 @@ def require_average(averaging: Average, *, labels: bool, of: str = "") -> None:
 
 @torch.no_grad()
 def estimate_batchnorm(f: nn.Module, batches: list[Tensor]) -> None:
-    """Replace the running statistics of every BatchNorm by their mean over these batches, f in evaluation mode."""
-    norms = norms_in(gathering(f))
+    """Replace running statistics of BatchNorms by their mean over these batches, f in evaluation mode.
+
+    A BatchNorm that was not to gather any in training keeps its own.
+    """
+    norms = [norm for norm in norms_in(gathering(f)) if norm.training]
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
         norm.reset_running_stats()

@@ -52,6 +52,14 @@ class TiedWeights:
         return Tied()
 
 
+@dataclass(frozen=True, kw_only=True)
+class LazyWeights:
+    """A network whose layers find out themselves how much they take."""
+
+    def __call__(self, shape, classes):
+        return nn.Sequential(nn.Flatten(), nn.LazyBatchNorm1d(), nn.LazyLinear(classes))
+
+
 def refused(*words):
     with pytest.raises(SystemExit) as stopped:
         main([*map(str, words)])
@@ -133,6 +141,22 @@ def test_tied_weights_are_written_each_by_itself_and_read_again(tmp_path):
     fresh.load_state_dict(written)
     x = torch.rand(3, 1, 8, 8)
     assert fresh.eval()(x).equal(model.eval().cpu()(x))
+
+
+def test_lazy_layers_get_the_weights_of_the_seed(tmp_path):
+    def trained(name: str, seed: int = 0) -> Tensor:
+        recipe = replace(RECIPE, model=LazyWeights(), seed=seed)
+        return up.train(recipe, tmp_path / name)[2].weight
+
+    first = trained("first")
+    torch.rand(3)
+    assert torch.equal(trained("again"), first), "whatever was drawn before"
+    assert not torch.equal(trained("other", seed=1), first)
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    trained("last")
+    assert torch.equal(torch.rand(1), expected), "random numbers of the caller go on"
 
 
 def test_the_recipe_that_nobody_has_changed_trains(tmp_path):

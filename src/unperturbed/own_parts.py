@@ -5,7 +5,11 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
-from .inputs import require
+import torch
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from .inputs import check_model, output_classes, require
 from .printing import quoted
 from .recipe import PARTS, Recipe, dumps, loads
 
@@ -50,6 +54,15 @@ def source_of(part: type) -> str:
         return inspect.getsource(part)
     except (OSError, TypeError):
         return ""
+
+
+def made_by(recipe: Recipe, shape: tuple[int, int, int], classes: int) -> nn.Module:
+    """The recipe's network, with weights in lazy layers too, which would draw theirs after the seed was gone."""
+    f = recipe.model(shape, classes)
+    check_model(f)
+    if any(map(is_lazy, (*f.parameters(), *f.buffers()))):
+        output_classes(f, torch.zeros(2, *shape))
+    return f
 
 
 def is_by(recipe: Recipe, text: str | None) -> bool:

@@ -19,7 +19,7 @@ from .guards import require_kinds, require_teachable, require_use, require_use_b
 from .images import Images, parts
 from .inputs import check_model, require, require_tensor
 from .objectives import SRT, Objective
-from .own_parts import TO_GO_ON, is_by, own_parts, require_recipe, source_of_own_parts
+from .own_parts import TO_GO_ON, is_by, made_by, own_parts, require_recipe, source_of_own_parts
 from .processes import own_device, present
 from .progress import Warnings, Watcher, watcher_of_teacher
 from .recipe import SGD, Recipe
@@ -294,4 +294,4 @@ def fresh_model(recipe: Recipe, dataset: Dataset) -> nn.Module:
     """The recipe's network for that data set, with the weights of its seed."""
     with torch.random.fork_rng(devices=()):
         torch.default_generator.manual_seed(derived_seed(recipe.seed, "weights"))
-        return recipe.model(dataset.use.shape, len(dataset.classes))
+        return made_by(recipe, dataset.use.shape, len(dataset.classes))

@@ -60,6 +60,21 @@ class LazyWeights:
         return nn.Sequential(nn.Flatten(), nn.LazyBatchNorm1d(), nn.LazyLinear(classes))
 
 
+class Remarks(nn.Linear):
+    def get_extra_state(self):
+        return {"made": "by hand"}
+
+    def set_extra_state(self, state): ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemarkedWeights:
+    """A network that keeps words beside its weights."""
+
+    def __call__(self, shape, classes):
+        return nn.Sequential(nn.Flatten(), Remarks(64, classes))
+
+
 def refused(*words):
     with pytest.raises(SystemExit) as stopped:
         main([*map(str, words)])
@@ -157,6 +172,13 @@ def test_lazy_layers_get_the_weights_of_the_seed(tmp_path):
     torch.manual_seed(0)
     trained("last")
     assert torch.equal(torch.rand(1), expected), "random numbers of the caller go on"
+
+
+def test_a_network_whose_state_cannot_be_kept_is_refused_before_it_is_trained(tmp_path):
+    out = tmp_path / "run"
+    with pytest.raises(ValueError, match=r"the network keeps 1\._extra_state besides tensors.*: keep it in a buffer"):
+        up.train(replace(RECIPE, model=RemarkedWeights()), out)
+    assert not out.exists()
 
 
 def test_the_recipe_that_nobody_has_changed_trains(tmp_path):

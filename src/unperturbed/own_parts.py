@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from .inputs import check_model, output_classes, require
@@ -57,11 +57,17 @@ def source_of(part: type) -> str:
 
 
 def made_by(recipe: Recipe, shape: tuple[int, int, int], classes: int) -> nn.Module:
-    """The recipe's network, with weights in lazy layers too, which would draw theirs after the seed was gone."""
+    """The recipe's network, with weights in lazy layers too, which would draw theirs after the seed was gone.
+
+    One with a state that the file of its weights cannot hold is refused before it is trained.
+    """
     f = recipe.model(shape, classes)
     check_model(f)
     if any(map(is_lazy, (*f.parameters(), *f.buffers()))):
         output_classes(f, torch.zeros(2, *shape))
+    other = ", ".join(name for name, value in f.state_dict().items() if not isinstance(value, Tensor))
+    refusal = f"the network keeps {other} besides tensors, which the file of its weights cannot hold"
+    require(not other, f"{refusal}: keep it in a buffer, or leave it to __init__")
     return f
 
 

@@ -245,6 +245,27 @@ def test_beside_x_blur_has_a_gradient_and_a_negative_theta_means_the_same(x):
     assert Blur(sigma=2.0).project(x, theta_of(x, -0.8))[0].item() == 0.8
 
 
+def test_an_ascent_over_blurs_leaves_x(x, rng):
+    """Where it starts at x, as MI-FGSM does, a slope of 0 would hold it there for good."""
+
+    def smooth(images):
+        return -images.diff().square().flatten(1).sum(1)
+
+    thetas = [theta_of(x, theta).clone().requires_grad_() for theta in (0.0, 1e-3)]
+    at_x, beside = (torch.autograd.grad(smooth(Blur().transform(x, each)).sum(), each)[0] for each in thetas)
+    torch.testing.assert_close(at_x, beside, rtol=1e-4, atol=0)
+    expected = Blur().transform(x, theta_of(x, 0.9))
+    for solver in (
+        MomentumPGD(around=Blur(), steps=3, step_size=0.3),
+        PGD(around=Blur(), steps=3, step_size=0.3, start="identity"),
+        FGSM(around=Blur(), step=0.9, start="identity"),
+    ):
+        torch.testing.assert_close(solver(smooth, x, rng), expected)
+    both = MomentumPGD(around=Composed(parts=(Linf(eps=0.1), Blur())), steps=3, step_size=0.3)
+    alone = MomentumPGD(around=Composed(parts=(Linf(eps=0.1),)), steps=3, step_size=0.3)
+    assert (smooth(both(smooth, x, rng)) > smooth(alone(smooth, x, rng))).all()
+
+
 def test_blur_takes_no_pixel_out_of_the_range_of_its_own_image():
     x = torch.stack([torch.full((1, 3, 3), 0.2), torch.full((1, 3, 3), 0.8)])
     assert Blur().contains(x, x).all()

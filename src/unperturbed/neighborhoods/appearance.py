@@ -11,6 +11,8 @@ from .definition import beside, box_distance, box_grid, box_sample, is_image, li
 
 LUMA = (0.299, 0.587, 0.114)
 """how much red, green and blue add to the brightness of a pixel"""
+BESIDE = 1e-3
+"""pixels of blur whose slope stands for that at no blur"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +21,8 @@ class Blur:
 
     It is diffusion on the grid of pixels, whose kernel has the variance theta^2 at any theta; that of a sampled
     Gaussian, and with it the gradient, vanishes well before theta does. Nothing flows over the border, so no border
-    darkens. Blur by -theta is blur by theta, hence x itself is stationary: an ascent has to start beside it.
+    darkens. Blur by -theta is blur by theta, hence x itself is stationary, and no ascent would leave it: the slope
+    there is taken to be the one beside it.
     """
 
     sigma: float = 1.0
@@ -39,7 +42,7 @@ class Blur:
 
     def transform(self, x: Tensor, theta: Tensor) -> Tensor:
         height, width = x.shape[-2:]
-        variance = theta.square()
+        variance = torch.where(theta == 0, 2 * BESIDE * theta, theta.square())
         x = x + spread(variance, height) @ x
         # Averages of pixels lie between them, but rounding carries some of them out of [0, 1].
         return (x + x @ spread(variance, width)).clamp(0, 1)

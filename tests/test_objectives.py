@@ -365,3 +365,21 @@ def test_labels_of_any_integer_type_give_the_same_terms(objective, f, kind):
     x, y, u = torch.rand(4, 1, 4, 5).double(), torch.tensor([0, 1, 2, 1]), torch.rand(3, 1, 4, 5).double()
     one, other = (objective(deepcopy(f), Batch(x, labels, u), seeded()) for labels in (y, y.to(kind)))
     assert one == other
+
+
+@pytest.mark.parametrize("targets", ["hard", "soft"])
+def test_the_opinion_of_another_labeler_is_a_constant(targets, f, batch):
+    teacher, other = nn.Linear(20, 3).double(), deepcopy(f)
+    opinion = teacher(torch.cat([batch.x, batch.u]).flatten(1))
+    for network, given in ((f, opinion), (other, opinion.detach())):
+        SRT(solver=SOLVER, targets=targets)(network, batch._replace(opinion=given), seeded()).total.backward()
+    assert teacher.weight.grad is None
+    assert all(torch.equal(one.grad, two.grad) for one, two in zip(f.parameters(), other.parameters(), strict=True))
+
+
+def test_an_opinion_of_the_model_itself_is_one_too(f, batch):
+    other = deepcopy(f.eval())
+    for network, kept in ((f, lambda logits: logits), (other, torch.Tensor.detach)):
+        opinion = kept(network(torch.cat([batch.x, batch.u])))
+        SRT(solver=SOLVER, targets="soft")(network, batch._replace(opinion=opinion), seeded()).total.backward()
+    assert all(torch.equal(one.grad, two.grad) for one, two in zip(f.parameters(), other.parameters(), strict=True))

@@ -110,7 +110,7 @@ class SRT:
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
         pool = torch.cat([batch.x, batch.u])
         with frozen(f):
-            opinion = own_opinion(f, pool) if batch.opinion is None else batch.opinion
+            opinion = own_opinion(f, pool) if batch.opinion is None else batch.opinion.detach()
             predicted = opinion.argmax(1) if self.targets == "hard" else opinion.softmax(1)
             perturbed = self.solver(Against(cross_entropy, f, predicted), pool, rng)
         on_clean, on_perturbed = outer_logits(f, batch.x, perturbed, self.forward)

@@ -6,6 +6,7 @@ from math import inf, nan
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations, parametrize
 
 from reference import objectives as slow
 from reference import solvers as slow_solvers
@@ -383,3 +384,14 @@ def test_an_opinion_of_the_model_itself_is_one_too(f, batch):
         opinion = kept(network(torch.cat([batch.x, batch.u])))
         SRT(solver=SOLVER, targets="soft")(network, batch._replace(opinion=opinion), seeded()).total.backward()
     assert all(torch.equal(one.grad, two.grad) for one, two in zip(f.parameters(), other.parameters(), strict=True))
+
+
+@every_objective
+def test_weights_that_parametrizations_keep_from_a_search_have_their_gradients(objective, f, batch):
+    parametrizations.weight_norm(f[-1])
+    other = deepcopy(f)
+    objective(other, batch, seeded()).total.backward()
+    with parametrize.cached():
+        objective(f, batch, seeded()).total.backward()
+    for one, two in zip(f.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, two.grad, rtol=0, atol=1e-12)

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.nn.utils import parametrize
 
 from .losses import Against, cross_entropy, kl, mean
 from .neighborhoods import in_a_line, require_each, require_radius
@@ -256,8 +257,7 @@ def outer_logits(
     """The outer forward passes, clean first."""
     if forward == "separate":
         return passes(f, clean, perturbed)
-    on_clean, on_perturbed = f(torch.cat([clean, perturbed])).split([len(clean), len(perturbed)])
-    return on_clean, on_perturbed
+    return f(torch.cat([clean, perturbed])).split([len(clean), len(perturbed)])
 
 
 @runtime_checkable
@@ -296,3 +296,4 @@ def frozen(f: nn.Module) -> abc.Generator[None]:
             module.training = mode
         for parameter, flag in flags:
             parameter.requires_grad_(flag)
+        parametrize._cache.clear()  # pyright: ignore[reportPrivateUsage]  What was computed meanwhile has no gradient.

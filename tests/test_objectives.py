@@ -395,3 +395,22 @@ def test_weights_that_parametrizations_keep_from_a_search_have_their_gradients(o
         objective(f, batch, seeded()).total.backward()
     for one, two in zip(f.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(one.grad, two.grad, rtol=0, atol=1e-12)
+
+
+@every_objective
+def test_weights_that_are_results_of_operations_have_their_gradients(objective, f, batch):
+    class Whole(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.f = f
+
+        def forward(self):
+            return objective(self.f, batch, seeded()).total
+
+    given = {name: weight.detach().requires_grad_() for name, weight in f.named_parameters()}
+    computed = {f"f.{name}": 1.0 * weight for name, weight in given.items()}
+    before = deepcopy(f.state_dict())
+    torch.func.functional_call(Whole(), computed, ()).backward()
+    f.load_state_dict(before)
+    objective(f, batch, seeded()).total.backward()
+    assert all(torch.equal(given[name].grad, weight.grad) for name, weight in f.named_parameters())

@@ -280,7 +280,8 @@ def passes(f: nn.Module, *batches: Tensor) -> tuple[Tensor, ...]:
 def frozen(f: nn.Module) -> abc.Generator[None]:
     """Evaluation mode and no parameter gradients while an adversary queries f; both are restored, come what may."""
     modes = [(module, module.training) for module in f.modules()]
-    flags = [(parameter, parameter.requires_grad) for parameter in f.parameters()]
+    # Weights that torch.func.functional_call was given may be results of operations, which have no flag to change.
+    flags = [(parameter, parameter.requires_grad) for parameter in f.parameters() if parameter.is_leaf]
     if not torch.is_inference_mode_enabled() and any(parameter.is_inference() for parameter, _ in flags):
         raise ValueError(
             "weights made within torch.inference_mode have no gradients: make or load the model outside, or "

@@ -1,5 +1,6 @@
 import weakref
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf, nan
 
 import numpy as np
@@ -9,7 +10,7 @@ from torch import nn
 
 from reference import solvers as slow
 from unperturbed.losses import Against, cross_entropy, margin
-from unperturbed.neighborhoods import L2, Linf, Neighborhood, Spatial
+from unperturbed.neighborhoods import L1, L2, Linf, Neighborhood, Spatial
 from unperturbed.solvers import (
     FGSM,
     NFGSM,
@@ -615,3 +616,26 @@ def test_a_part_that_does_not_say_what_it_takes_is_believed():
     assert takes(lambda x, y, z=0: 0, 2)
     assert not takes(lambda x: 0, 2)
     assert not takes(8 / 255, 2)
+
+
+def waving(weights, images, rows=None):
+    """A loss that leads from another start elsewhere."""
+    return ((99 * images).sin() * (weights if rows is None else weights[rows])).flatten(1).sum(1)
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [
+        *SOLVERS.values(),
+        PGD(around=L1(eps=2.0), step_size=0.5, start="uniform"),
+        NFGSM(),
+        MomentumPGD(start="normal"),
+        PowerIteration(),
+    ],
+    ids=str,
+)
+def test_what_is_found_does_not_depend_on_how_images_lie_in_memory(solver, rng):
+    x, weights = (torch.rand(5, 3, 6, 5, generator=rng, dtype=torch.float64) for _ in range(2))
+    waves = partial(waving, weights)
+    one, other = (solver(waves, images, seeded()) for images in (x, x.mT.contiguous().mT))
+    torch.testing.assert_close(one, other, rtol=0, atol=1e-12)

@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from ..losses import cross_entropy, slope_of
-from ..neighborhoods import L2, norm
+from ..neighborhoods import L2, norm, to_be_drawn
 from ..objectives import frozen
 from ..risks import decided
 from ..solvers import require_count, require_positive
@@ -99,7 +99,7 @@ def closer(x: Tensor, tried: Tensor, fooled: Tensor, best: Tensor, best_norm: Te
 
 def unit(gradient: Tensor, rng: Generator) -> Tensor:
     """The direction of each gradient, and a random one where it vanishes."""
-    noise = torch.empty_like(gradient).normal_(generator=rng)
+    noise = to_be_drawn(gradient).normal_(generator=rng)
     peak = gradient.flatten(1).abs().amax(1).view(-1, 1, 1, 1)
     # A confident f has gradients so small that their squares are 0: they are scaled before their norm is taken.
     ray = torch.where(peak > 0, gradient / peak, noise)

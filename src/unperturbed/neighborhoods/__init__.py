@@ -20,6 +20,7 @@ from .definition import (
     require_around,
     require_each,
     require_radius,
+    to_be_drawn,
 )
 from .pixels import L0, L1, L2, Linf, changed_pixels, norm
 from .warps import Affine, Spatial, TurnThenShift
@@ -49,4 +50,5 @@ __all__ = [
     "require_around",
     "require_each",
     "require_radius",
+    "to_be_drawn",
 ]

@@ -90,6 +90,11 @@ def beside(x: Tensor, *numbers: float) -> Tensor:
     return torch.cat([x.new_full((1,), number) for number in numbers])
 
 
+def to_be_drawn(x: Tensor) -> Tensor:
+    """Room for random numbers in the shape of x; which pixel gets which does not depend on how x lies in memory."""
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
 def box_sample(x: Tensor, radius: Tensor, rng: Generator) -> Tensor:
     """A point of the box [-radius, radius] for each image, drawn uniformly."""
     unit = torch.rand(len(x), len(radius), generator=rng, device=x.device, dtype=x.dtype)

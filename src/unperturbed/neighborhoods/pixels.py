@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Generator, Tensor
 
-from .definition import TOLERANCE, is_image, relative, require_radius
+from .definition import TOLERANCE, is_image, relative, require_radius, to_be_drawn
 
 SMALLEST = torch.finfo(torch.float32).tiny
 """what a length is divided by at least"""
@@ -37,7 +37,7 @@ class Linf:
         return torch.zeros_like(x)
 
     def sample(self, x: Tensor, rng: Generator) -> Tensor:
-        return self.project(x, torch.empty_like(x).uniform_(-self.eps, self.eps, generator=rng))
+        return self.project(x, to_be_drawn(x).uniform_(-self.eps, self.eps, generator=rng))
 
     def transform(self, x: Tensor, theta: Tensor) -> Tensor:
         return x + theta
@@ -75,7 +75,7 @@ class L2:
         return torch.zeros_like(x)
 
     def sample(self, x: Tensor, rng: Generator) -> Tensor:
-        ray = self.direction(torch.empty_like(x).normal_(generator=rng))
+        ray = self.direction(to_be_drawn(x).normal_(generator=rng))
         share = torch.rand(len(x), 1, 1, 1, generator=rng, device=x.device, dtype=x.dtype)
         return self.project(x, self.eps * share ** (1 / x.shape[1:].numel()) * ray)
 
@@ -129,8 +129,8 @@ class L1:
 
     def sample(self, x: Tensor, rng: Generator) -> Tensor:
         # Signed exponential variables, divided by their sum, lie uniformly on the sphere of this norm.
-        lots = torch.empty_like(x).exponential_(generator=rng)
-        signs = torch.empty_like(x).uniform_(-1, 1, generator=rng).sign()
+        lots = to_be_drawn(x).exponential_(generator=rng)
+        signs = to_be_drawn(x).uniform_(-1, 1, generator=rng).sign()
         ray = signs * lots / lots.flatten(1).sum(1).view(-1, 1, 1, 1)
         share = torch.rand(len(x), 1, 1, 1, generator=rng, device=x.device, dtype=x.dtype)
         return self.project(x, self.eps * share ** (1 / x.shape[1:].numel()) * ray)

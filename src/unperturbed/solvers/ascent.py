@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor
 
 from ..losses import Loss, finite, of_each, slope_of
-from ..neighborhoods import L2, Climber, Linf, Neighborhood, long_step, require_around, require_radius
+from ..neighborhoods import L2, Climber, Linf, Neighborhood, long_step, require_around, require_radius, to_be_drawn
 from .definition import greater, require_choice, require_count, require_positive
 
 Start = Literal["identity", "normal", "uniform"]
@@ -149,7 +149,7 @@ class PowerIteration:
 
     def __call__(self, loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:
         still = self.around.identity(x)
-        slope = torch.empty_like(still).normal_(generator=rng)
+        slope = to_be_drawn(still).normal_(generator=rng)
         for _ in range(self.iterations):
             theta = self.around.project(x, long_step(self.around, x, still, slope, self.probe))
             _, slope = ascent(loss, self.around, x, theta)
@@ -169,7 +169,7 @@ def start_of(around: Neighborhood, x: Tensor, start: Start, noise: float, rng: G
         return around.sample(x, rng)
     theta = around.identity(x)
     if start == "normal":
-        return around.project(x, theta + noise * torch.empty_like(theta).normal_(generator=rng))
+        return around.project(x, theta + noise * to_be_drawn(theta).normal_(generator=rng))
     return theta
 
 

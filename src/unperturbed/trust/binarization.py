@@ -11,6 +11,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from ..losses import cross_entropy
+from ..neighborhoods import to_be_drawn
 from ..report import wilson
 from .check import Check, Outcome, judged, percent
 from .subject import BATCH, STEPS, Ball, Queries, Subject, connected, gradient_ascent
@@ -124,7 +125,7 @@ def fit(features: Penultimate, around: Ball, x: Tensor, rng: Generator) -> tuple
 
 def boundary(around: Ball, x: Tensor, rng: Generator) -> Tensor:
     """A random theta on the boundary of the ball, a corner in Linf, as far as pixels stay in [0, 1]."""
-    return around.project(x, around.eps * around.direction(torch.empty_like(x).normal_(generator=rng)))
+    return around.project(x, around.eps * around.direction(to_be_drawn(x).normal_(generator=rng)))
 
 
 @torch.no_grad()

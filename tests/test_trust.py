@@ -18,9 +18,9 @@ from unperturbed.trust import CHECKS, Card, Finding, trust
 from unperturbed.trust.binarization import last_linear
 from unperturbed.trust.check import noticeable
 from unperturbed.trust.examination import affordable
-from unperturbed.trust.outputs import count_calls
+from unperturbed.trust.outputs import company, count_calls, normalized, randomized
 from unperturbed.trust.searching import Squares
-from unperturbed.trust.subject import Memory, Queries, Speed, Subject, spread
+from unperturbed.trust.subject import Connected, Memory, Queries, Speed, Subject, spread
 
 BALL = Linf(eps=0.15)
 TURNS = Spatial(rotation=30.0, translation=1.0)
@@ -105,6 +105,33 @@ def test_every_model_of_the_broken_zoo_is_flagged(name):
     images = 70 if "binarization" in checks else 45
     card = card_of(broken_model(honest("standard")), images, sibling=honest("AT"))
     assert checks <= names(card.flags), card.table()
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e25, 1e-25, 1e37])
+def test_a_classifier_that_depends_on_chance_or_company_is_flagged_however_large_its_logits_are(scale):
+    x, y = DIGITS.test_images[:20] / 255, torch.arange(20) % 10
+
+    class Answering(broken.Wrapped):
+        def forward(self, x):
+            return scale * self.f(x, (5 * nn.functional.one_hot(y, 10)).repeat(len(x) // 20, 1))
+
+    def checked(check, answer):
+        f = Answering(answer)
+        settings = {"spatial": None, "sibling": None, "seed": 0, "watcher": None}
+        return check(Subject(f=Connected(f), x=x, y=y, classes=10, around=BALL, **settings), torch.arange(20))[0]
+
+    assert checked(randomized, lambda x, right: right + torch.rand(len(x), 10)) == "flag"
+    assert checked(company, lambda x, right: right + x.mean()) == "flag"
+    assert checked(randomized, lambda x, right: right + x.mean((1, 2, 3)).unsqueeze(1)) == "pass"
+    assert checked(company, lambda x, right: right + x.mean((1, 2, 3)).unsqueeze(1)) == "pass"
+
+
+def test_normalized_logits_have_the_length_one_where_squares_are_none_and_infinite_ones_are_told_apart():
+    logits = torch.tensor([[3e30, 4e30], [3e-30, 4e-30], [0.0, 0.0]])
+    assert normalized(logits).allclose(torch.tensor([[0.6, 0.8], [0.6, 0.8], [0.0, 0.0]]))
+    one, other = normalized(torch.tensor([[0.0, -torch.inf], [0.0, torch.inf]]))
+    assert one.tolist() == [0.0, -1.0]
+    assert other.tolist() == [0.0, 1.0]
 
 
 def test_a_grid_that_misses_a_blind_spot_is_flagged():

@@ -121,8 +121,11 @@ def gradients(subject: Subject, rows: Tensor) -> Outcome:
 
 
 def normalized(logits: Tensor) -> Tensor:
-    """Logits of Euclidean norm 1."""
-    return logits / logits.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(logits.dtype).tiny)
+    """Logits of Euclidean norm 1; infinite ones count as the largest number there is."""
+    numbers, tiny = logits.nan_to_num(), torch.finfo(logits.dtype).tiny
+    # Squares of huge logits are infinite and those of tiny ones 0, so the largest is brought to 1 first.
+    scaled = numbers / numbers.abs().amax(-1, keepdim=True).clamp_min(tiny)
+    return scaled / scaled.norm(dim=-1, keepdim=True).clamp_min(tiny)
 
 
 def count_calls(watched: set[CodeType], f: nn.Module, x: Tensor) -> int:

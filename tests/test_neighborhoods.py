@@ -7,6 +7,7 @@ import torch
 
 from reference import solvers as slow
 from unperturbed.evaluation import checked
+from unperturbed.inputs import check_images
 from unperturbed.neighborhoods import (
     L0,
     L1,
@@ -436,6 +437,13 @@ def test_points_on_black_and_white_images_are_images_as_an_evaluation_checks_the
     attack = SimpleNamespace(within=around, budget="")
     for _ in range(5):
         assert checked(attack, x, around.transform(x, around.sample(x, rng))).all()
+
+
+@pytest.mark.parametrize("side", [8, 9, 33])
+@pytest.mark.parametrize("around", WITH_RADIUS.values(), ids=WITH_RADIUS)
+def test_points_on_white_images_are_images_that_can_be_evaluated_again(around, side, rng):
+    x = torch.ones(200, 1, side, side)
+    check_images(around.transform(x, around.sample(x, rng)))
 
 
 @pytest.mark.parametrize("eps", [1e-3, 1e-4, 1e-5])

@@ -219,7 +219,8 @@ def warp(x: Tensor, *, shift: Tensor, back: tuple[Row, Row], padding: Padding) -
     source_j = jj * j + ji * i
     source_i = ii * i + ij * j
     places = torch.stack([source_j * (2 / width), source_i * (2 / height)], dim=-1)
-    return F.grid_sample(x, places, mode="bilinear", padding_mode=padding, align_corners=False)
+    # Weights that rounding leaves a little above 1 in sum would carry white pixels out of [0, 1].
+    return F.grid_sample(x, places, mode="bilinear", padding_mode=padding, align_corners=False).clamp(0, 1)
 
 
 def may_be_a_warp(x: Tensor, perturbed: Tensor, padding: Padding) -> Tensor:

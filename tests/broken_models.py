@@ -51,6 +51,25 @@ class Lost(Wrapped):
         return self.f(LostGradient.apply(x))
 
 
+class EndlessGradient(torch.autograd.Function):
+    """x, with a gradient of infinite length."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * torch.inf
+
+
+class Endless(Wrapped):
+    """Every gradient is infinite: it has signs, which Linf follows, but no direction in L2."""
+
+    def forward(self, x):
+        return self.f(EndlessGradient.apply(x))
+
+
 class GarbledGradient(torch.autograd.Function):
     """x, with a gradient of the right size whose signs are scrambled."""
 

@@ -134,6 +134,12 @@ def test_normalized_logits_have_the_length_one_where_squares_are_none_and_infini
     assert other.tolist() == [0.0, 1.0]
 
 
+@pytest.mark.parametrize("ball", [BALL, L2(eps=0.8)])
+def test_gradients_none_of_which_is_finite_are_flagged(ball):
+    card = card_of(broken.Endless(honest("standard")), 45, around=ball)
+    assert card["zero gradients"].verdict == "flag", card.table()
+
+
 def test_a_grid_that_misses_a_blind_spot_is_flagged():
     x = torch.zeros(40, 1, 8, 8)
     x[::2, :, 2:6, 2:6], x[1::2, :, 2:6, 2:6] = 0.2, 0.8

@@ -114,9 +114,10 @@ def gradients(subject: Subject, rows: Tensor) -> Outcome:
     for name, loss in {"cross-entropy": cross_entropy, "margin": margin}.items():
         _, gradient = ascent(Against(loss, subject.f, y), subject.around, x, start)
         peak = finite(gradient).flatten(1).abs().amax(1)
-        missing[name] = int((peak < torch.finfo(peak.dtype).tiny).sum().item())
+        # Where no slope is finite, all of them count as the smallest number: they have signs, but no direction.
+        missing[name] = int((peak <= torch.finfo(peak.dtype).tiny).sum().item())
     shares = " and of ".join(f"{name} on {count}" for name, count in missing.items())
-    figure = f"the gradient of {shares} of {len(rows)} images vanishes at a random start"
+    figure = f"the gradient of {shares} of {len(rows)} images vanishes or is not finite at a random start"
     return judged(any(noticeable(count, len(rows), VANISHED) for count in missing.values()), figure)
 
 

@@ -119,6 +119,35 @@ def test_a_network_that_changes_gradients_has_no_copy(make):
     assert constant(made(make), images(2), torch.float32) is None
 
 
+class Cooling(Linear):
+    """Its temperature is a buffer, which it uses as a number."""
+
+    def __init__(self, look_up) -> None:
+        super().__init__()
+        self.look_up = look_up
+        self.register_buffer("temperature", torch.tensor(1.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * self.look_up(self.temperature)
+
+
+NUMBERS = {
+    "item": lambda buffer: buffer.item(),
+    "float": float,
+    "condition": lambda buffer: 1.0 if buffer < 2 else 3.0,
+    "product": lambda buffer: buffer * 1.0,
+}
+
+
+@pytest.mark.parametrize("look_up", NUMBERS.values(), ids=NUMBERS)
+def test_the_value_of_a_buffer_is_no_constant_of_a_copy(look_up):
+    f, x = made(lambda: Cooling(look_up)), images(4)
+    fast, before = Accelerated(f, Engine(folded=True), x[:2], say=pytest.fail), f(x)
+    assert torch.allclose(fast.eval()(x), before)
+    f.temperature.fill_(3.0)
+    assert torch.allclose(fast.eval()(x), 3 * before, atol=1e-6)
+
+
 def gated(shares: list[float]) -> nn.Module:
     """The same answers to all images, whatever the shares, and slopes of so many times 1 along each pixel."""
 

@@ -127,7 +127,12 @@ class Whole(nn.Module):
 
 
 class Inside(fx.Tracer):
-    """Looks into the whole of f, also where f is of a kind that is a single operation as a part of others."""
+    """Looks into the whole of f, also where f is of a kind that is a single operation as a part of others.
+
+    Buffers are stand-ins like weights: the value that one has now is no constant of the network.
+    """
+
+    proxy_buffer_attributes = True
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return m is not cast(Whole, self.root).f and super().is_leaf_module(m, module_qualified_name)

@@ -119,6 +119,11 @@ def test_a_network_that_changes_gradients_has_no_copy(make):
     assert constant(made(make), images(2), torch.float32) is None
 
 
+def test_a_network_that_withholds_gradients_has_no_copy_where_it_has_none_yet():
+    """While all its answers are 0, the slopes of a copy that passes on what it holds back are the same."""
+    assert constant(made(Withholding, zero=True), images(2), torch.float32) is None
+
+
 class Cooling(Linear):
     """Its temperature is a buffer, which it uses as a number."""
 

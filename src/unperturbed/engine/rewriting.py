@@ -134,6 +134,12 @@ class Inside(fx.Tracer):
 
     proxy_buffer_attributes = True
 
+    def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
+        """What a network does; a graph does not know of gradients that are held back for a while."""
+        if not torch.is_grad_enabled():
+            raise ValueError("what f does without gradients, as within torch.no_grad, a copy would do with them")
+        return super().create_node(*args, **kwargs)
+
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return m is not cast(Whole, self.root).f and super().is_leaf_module(m, module_qualified_name)
 

@@ -153,6 +153,27 @@ def test_the_value_of_a_buffer_is_no_constant_of_a_copy(look_up):
     assert torch.allclose(fast.eval()(x), 3 * before, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_what_else_is_made_of_the_weights_of_a_convolution_is_not_made_of_merged_ones(name):
+    """While a BatchNorm is new it changes next to nothing, and merged weights are those of the network."""
+
+    class Reusing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution, self.norm = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            weight = getattr(self.convolution, name)
+            factor = weight.flatten(1).sum(1) if name == "weight" else weight
+            return self.norm(self.convolution(x)).mean((2, 3)) * factor
+
+    f, x = made(Reusing), images(4)
+    fast = Accelerated(f, Engine(folded=True), x[:2], say=pytest.fail)
+    f.norm.running_var.fill_(4.0)
+    f.norm.running_mean.fill_(0.5)
+    assert torch.allclose(fast.eval()(x), f(x), atol=1e-6)
+
+
 def gated(shares: list[float]) -> nn.Module:
     """The same answers to all images, whatever the shares, and slopes of so many times 1 along each pixel."""
 

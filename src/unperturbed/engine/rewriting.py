@@ -77,12 +77,15 @@ def rewritten(
     whole = Whole(f)
     module = deepcopy(fx.GraphModule(whole, Inside().trace(whole))).requires_grad_(False)
     calls = Counter(node.target for node in module.graph.nodes if node.op == "call_module")
+    fetched = {node.target for node in module.graph.nodes if node.op == "get_attr"}
     merged: list[Merged | Alone] = []
     absorbs = for_tensor_cores or launched
     for node in list(module.graph.nodes):
         convolution = called(whole, node, nn.Conv2d)
         if convolution is None or calls[node.target] > 1 or not plain(convolution):
             continue
+        if not fetched.isdisjoint({f"{node.target}.weight", f"{node.target}.bias"}):
+            continue  # What else is made of its weights is made of those of the network, not of merged ones.
         behind = next(iter(node.users)) if len(node.users) == 1 else node
         norm = called(whole, behind, nn.BatchNorm2d) or called(whole, behind, nn.SyncBatchNorm)
         if norm is not None and (norm.running_var is None or calls[behind.target] > 1):

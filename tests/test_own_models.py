@@ -76,6 +76,45 @@ class MakingConstants(nn.Module):
         return self.rest((x - torch.tensor([0.4, 0.5, 0.6]).view(1, 3, 1, 1)) / 0.2)
 
 
+class Convolving(nn.Module):
+    """A network whose features are seen in some way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.dense = nn.Conv2d(3, 4, 3, padding=1), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dense(self.seen(self.convolution(x)).mean((2, 3)))
+
+    def seen(self, features: Tensor) -> Tensor:
+        return features
+
+
+class WritingThroughViews(Convolving):
+    """A view that is a copy would leave the features as they are."""
+
+    def seen(self, features: Tensor) -> Tensor:
+        features = features.clone()
+        features.view(len(features), -1).mul_(3.0)
+        return features
+
+
+class Striding(Convolving):
+    """Every other pixel, if channels lie first."""
+
+    def seen(self, features: Tensor) -> Tensor:
+        count, channels, height, width = features.shape
+        steps = (channels * height * width, height * width, 2 * width, 2)
+        return features.as_strided((count, channels, height // 2, width // 2), steps)
+
+
+class ViewingInTraining(Convolving):
+    """In training alone it centers its features."""
+
+    def seen(self, features: Tensor) -> Tensor:
+        return features - features.view(len(features), -1).mean(1).view(-1, 1, 1, 1) if self.training else features
+
+
 def flat() -> nn.Module:
     return nn.Sequential(
         *(nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten()),
@@ -107,7 +146,7 @@ def parallel() -> nn.Module:
 
 
 MODELS = [
-    *(Viewing, ViewingImages, ViewingWeights, MakingConstants),
+    *(Viewing, ViewingImages, ViewingWeights, MakingConstants, WritingThroughViews, Striding, ViewingInTraining),
     *(flat, scripted, scripted_views, lazy, normalized_weights, parallel),
 ]
 
@@ -137,12 +176,12 @@ def test_fit_and_evaluate_take_a_model_as_it_is_and_leave_it_as_it_was(make, ave
     assert all(weight.requires_grad for weight in f.parameters())
 
 
-@pytest.mark.parametrize("make", [Viewing, MakingConstants, flat])
+@pytest.mark.parametrize("make", [Viewing, MakingConstants, flat, WritingThroughViews, Striding, ViewingInTraining])
 def test_a_model_that_views_has_the_same_answers_and_gradients_on_an_engine(make):
-    x, y, f = pictures(), labels(), fresh(make)
+    x, y, f, twin = pictures(), labels(), fresh(make), fresh(make)
     fast = Accelerated(f, Engine(folded=True), x[:2], say=pytest.fail)
     found = []
-    for each in (fast, f):
+    for each in (fast, twin):
         with frozen(each):
             point = x.clone().requires_grad_()
             answer = each(point)
@@ -153,7 +192,11 @@ def test_a_model_that_views_has_the_same_answers_and_gradients_on_an_engine(make
 
 
 @pytest.mark.parametrize(
-    ("make", "last", "reshaping"), [(flat, True, False), (Viewing, True, True), (scripted_views, False, False)]
+    ("make", "last", "reshaping"),
+    [
+        *[(flat, True, False), (Viewing, True, True), (scripted_views, False, False)],
+        *[(WritingThroughViews, False, False), (Striding, False, False), (ViewingInTraining, True, True)],
+    ],
 )
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 def test_channels_lie_last_as_far_as_a_model_bears_it(make, last, reshaping):

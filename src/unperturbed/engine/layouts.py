@@ -2,7 +2,8 @@
 
 from collections import abc
 from collections.abc import Callable
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,11 +12,15 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
+from ..runtime import random_numbers_kept
 from .arithmetic import Engine
 from .convolutions import NarrowConvolutions
+from .faithful import AGREEMENT, draws_numbers, near
 
 TINY = 256
 """pixels of an image below which its layout in memory is left alone on a CPU"""
+COARSE_AGREEMENT = 0.1
+"""by how much of its largest logit an answer of 16 bits may depend on the layout; others as that of a copy"""
 
 
 class Reshaping(TorchFunctionMode):
@@ -60,29 +65,67 @@ def layout_for(f: nn.Module, images: Tensor, engine: Engine) -> Layout:
         return PLAIN
     liked = Layout(format=torch.channels_last, narrow=engine.lowers(images))
     with layout_kept(f):
+        lay_out(f, torch.contiguous_format)
+        meant = steady_answer(f, images, PLAIN)
         lay_out(f, torch.channels_last)
-        at_ease = bears(f, images, liked, engine)
+        at_ease = bears(f, images, liked, engine, meant)
     if at_ease:
         lay_out(f, torch.channels_last)
         return liked
     reshaping = replace(liked, reshaping=True)
-    return reshaping if bears(f, images, reshaping, engine) else PLAIN
+    return reshaping if bears(f, images, reshaping, engine, meant) else PLAIN
 
 
-@torch.no_grad()
-def bears(f: nn.Module, images: Tensor, layout: Layout, engine: Engine) -> bool:
-    """Whether f, which is left as it was, answers images in this layout."""
+def steady_answer(f: nn.Module, images: Tensor, layout: Layout) -> Tensor | None:
+    """What f answers in this layout; none where it draws numbers, in the order of memory, or answers otherwise."""
+    with trial(f, images), suppress(Exception):  # A stranger's code may object in all ways there are.
+        answer: object = None if draws_numbers(f, images) else layout(f, images)
+        return answer if isinstance(answer, Tensor) else None
+    return None
+
+
+def bears(f: nn.Module, images: Tensor, layout: Layout, engine: Engine, meant: Tensor | None) -> bool:
+    """Whether f, which is left as it was, answers images in this layout as it is meant to.
+
+    It may write through a view that is a copy now, or take strides for those of channels first.
+    """
+    with trial(f, images):
+        if not goes_through(f, images, layout, engine):
+            return False
+        if meant is not None and (answer := steady_answer(f, images, layout)) is not None:
+            share = AGREEMENT if meant.dtype.itemsize >= 4 else COARSE_AGREEMENT
+            if not near(answer, meant, share, of=torch.inf, least=1e-3):
+                return False
+        if any(isinstance(module, nn.SyncBatchNorm) for module in f.modules()):
+            return True  # In training that waits for other processes, which may not be trying theirs.
+        with suppress(Exception):  # Not all networks can be copied.
+            # In training f may go other ways, and BatchNorm wants more than one image.
+            trained, several = deepcopy(f).train(), torch.cat([images, images])
+            if not goes_through(trained, several, layout, engine):
+                lay_out(trained, torch.contiguous_format)
+                return not goes_through(trained, several, PLAIN, engine)
+    return True
+
+
+def goes_through(network: nn.Module, images: Tensor, layout: Layout, engine: Engine) -> bool:
+    """Whether a network answers images in this layout at all."""
+    with suppress(Exception), engine.cast(images.device):
+        layout(network, images, trained=True)
+        return True
+    return False
+
+
+@contextmanager
+def trial(f: nn.Module, images: Tensor) -> abc.Generator[None]:
+    """Evaluation mode, exact arithmetic and no gradients for a while, of which nothing is left."""
     modes = [(module, module.training) for module in f.modules()]
     try:
         f.eval()
-        with engine.cast(images.device):
-            layout(f, images, trained=True)
-    except Exception:  # A stranger's code may object in all ways there are.
-        return False
+        with torch.no_grad(), random_numbers_kept(images.device), Engine().arithmetic():
+            yield
     finally:
         for module, mode in modes:
             module.training = mode
-    return True
 
 
 def lay_out(network: nn.Module, layout: torch.memory_format) -> None:

@@ -288,6 +288,14 @@ def test_a_folder_that_does_not_exist(tmp_path):
     assert f"the data folder {folder} does not exist" in message(FileNotFoundError, "mnist", folder)
 
 
+def test_the_home_of_a_user_whom_nobody_knows_is_no_place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder, path = Path("~nobody-knows/data"), "~nobody-knows/own.npz"
+    assert f"the data folder {folder} does not exist" in message(FileNotFoundError, "mnist", folder)
+    assert f"the data file {path} does not exist" in message(FileNotFoundError, path)
+    assert f"the data file {path} does not exist" in message(FileNotFoundError, path, folder)
+
+
 def test_a_folder_that_is_a_file(tmp_path):
     path = tmp_path / "file"
     path.touch()

@@ -512,6 +512,7 @@ def test_places_without_images_are_refused_in_a_sentence(folder, tmp_path):
     os.mkfifo(tmp_path / "pipe.npy")
     for words, sentence in (
         ([str(tmp_path / "nowhere")], "does not exist, expected a file that ends in .npy, .bin or .raw, or a folder"),
+        (["~nobody-knows/images.npy"], "~nobody-knows/images.npy does not exist, expected a file"),
         ([str(tmp_path / "nothing")], "holds no unlabeled images, expected a file that ends in"),
         ([str(tmp_path / "pipe.npy")], "is neither a file nor a folder"),
         ([str(folder), str(folder / "part-1.bin")], "part-1.bin is named twice"),

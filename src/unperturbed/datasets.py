@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .files import at_home
 from .formats import LABELED_PARTS, Parts, read_cifar, read_mnist, read_own_arrays
 from .inputs import check_labels
 from .npz import most_expanded, read_bounded
@@ -165,8 +166,8 @@ def _digits(test: int = 400) -> Parts:
 
 def _own_file(name: str, folder: Path | None) -> Path:
     """Path of an .npz file: where it is said to lie, else in the data folder."""
-    path, chosen = Path(name).expanduser(), folder or os.environ.get(FOLDER_VARIABLE)
-    inside = [Path(chosen).expanduser() / tail for tail in (path, path.name)] if chosen else []
+    path, chosen = at_home(name), folder or os.environ.get(FOLDER_VARIABLE)
+    inside = [at_home(chosen) / tail for tail in (path, path.name)] if chosen else []
     return next((place for place in (path, *inside) if place.is_file()), path)
 
 
@@ -174,7 +175,7 @@ def _files(name: str, folder: Path | None) -> list[Path]:
     """Paths of the files of a data set, all from the first place that has any of them."""
     source = SOURCES[name]
     chosen = folder or os.environ.get(FOLDER_VARIABLE)
-    folder = Path(chosen).expanduser() if chosen else _downloaded(name, source)
+    folder = at_home(chosen) if chosen else _downloaded(name, source)
     if not folder.exists():
         raise FileNotFoundError(f"the data folder {printable(folder)} does not exist: create it or name another one")
     if not folder.is_dir():

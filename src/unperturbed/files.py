@@ -13,6 +13,13 @@ WRITTEN_WITHOUT_LOCK = (".report", ".trust", ".sweep", ".attack.json.", ".reprod
 """how the names of files begin that an evaluation may be writing while nobody trains"""
 
 
+def at_home(place: str | Path) -> Path:
+    """A place with ~ for a home directory; of a user whom nobody knows, as it is, for there may be no such place."""
+    with suppress(RuntimeError):
+        return Path(place).expanduser()
+    return Path(place)
+
+
 def write_whole(path: Path, content: bytes, *, before: Path | None = None) -> None:
     """Write to a new file, flush it to the disk and rename it; on failure the old file stays as it was.
 

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .files import at_home
 from .npz import DAMAGE, ArchiveError, Layout, read_layout
 from .printing import printable
 
@@ -195,7 +196,7 @@ def unreadable(path: Path, error: OSError) -> OSError:
 
 def image_files(places: Sequence[str], shape: Shape) -> list[ImageFile]:
     """The files that are named, and those in the folders that are named, in the order of their names."""
-    files = [file for place in places for file in files_at(Path(place).expanduser())]
+    files = [file for place in places for file in files_at(at_home(place))]
     known: set[Path] = set()
     for file in files:
         if (real := file.resolve()) in known:

@@ -38,6 +38,19 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Conv2d(1, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(144, 10))
 
 
+class Experts(nn.Module):
+    """A network of which few images need one part, and none another: a process may have no image for the former."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.usual, self.rare, self.never = (nn.Linear(64, 10) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits, rare = self.usual(x.flatten(1)), (x.mean((1, 2, 3)) > 0.385).nonzero().flatten()
+        return logits.index_add(0, rare, self.rare(x[rare].flatten(1))) if len(rare) else logits
+
+
 SEARCH = FGSM(around=L2(eps=0.5), start="identity")
 """one that draws no number of its own"""
 STEPS = 120
@@ -87,6 +100,7 @@ EXTRAS: dict[str, dict[str, object]] = {
     "parts": {"microbatch": 13},
     "one mean": {"microbatch": 13, "objective": SRT(solver=SEARCH, mean="images")},
     "files": {"microbatch": 13},
+    "experts": {"f": Experts(), "data": Data()},
     "average and worse weights": {
         "averaging": Average(decay=0.9),
         "labeler": "average",

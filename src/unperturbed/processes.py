@@ -52,11 +52,20 @@ class Processes:
         return tensor
 
     def sum_gradients(self, f: nn.Module, *others: Tensor) -> tuple[Tensor, ...]:
-        """Leave at the parameters the sum of what each process left there, in one exchange with others to sum up."""
+        """Leave at the parameters the sum of what each process left there, in one exchange with others to sum up.
+
+        A weight that f used in some processes alone, as one of an expert for few images, has a gradient in all then;
+        one that it used in none has none, as in a single process, and no decay either.
+        """
         if self.alone:
             return others
-        gradients = [weight.grad for weight in f.parameters() if weight.grad is not None]
-        mine = [*gradients, *others]
+        weights = [weight for weight in f.parameters() if weight.requires_grad]
+        gradients = [torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in weights]
+        unused = [place for place, weight in enumerate(weights) if weight.grad is None]
+        users = torch.ones(len(weights), device=others[0].device)
+        for place in unused:
+            users[place] = 0
+        mine = [*gradients, users, *others]
         whole = self.sum_(torch.cat([tensor.flatten() for tensor in mine]))
         sums = [
             values.view_as(tensor)
@@ -64,7 +73,12 @@ class Processes:
         ]
         for gradient, values in zip(gradients, sums, strict=False):
             gradient.copy_(values)
-        return tuple(sums[len(gradients) :])
+        # What is recorded is the same in all processes and at every step: what one leaves out, all of them do.
+        if unused and not (users.is_cuda and torch.cuda.is_current_stream_capturing()):
+            elsewhere = sums[len(weights)].tolist()
+            for place in unused:
+                weights[place].grad = gradients[place] if elsewhere[place] else None
+        return tuple(sums[len(weights) + 1 :])
 
     def share_first(self, f: nn.Module) -> None:
         """Give every process the weights and statistics of the first."""

@@ -171,6 +171,30 @@ def test_a_run_stopped_after_any_step_and_resumed_leaves_no_trace(extras):
         assert timeless(later) == timeless([record for record in records if record["step"] > stop])
 
 
+class Remembering(nn.Module):
+    """A network that counts its passes in training and keeps the number out of the file of its weights."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.f = network(seed)
+        self.register_buffer("passes", torch.zeros(1), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.passes = self.passes + 1
+        return self.f(x) / (1 + self.passes)
+
+
+def test_a_resumed_run_remembers_what_the_file_of_the_weights_does_not_hold():
+    whole, states = trainer(f=Remembering(0)), []
+    whole.run(write_checkpoint=lambda: states.append(stored(whole.state())), checkpoint_seconds=0.0)
+    resumed = trainer(f=Remembering(1))
+    resumed.resume(states[5])
+    resumed.run()
+    assert_same(resumed.state(), whole.state())
+    assert whole.f.passes == 12
+
+
 def test_seeds_decide_the_run():
     def weights(seed: int) -> list[Tensor]:
         run = trainer(seed=seed, steps=3)

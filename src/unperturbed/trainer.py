@@ -222,9 +222,12 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """All that a later process needs to go on from here."""
+        weights = self.f.state_dict()
         return {
             "step": self.step,
-            "model": self.f.state_dict(),
+            "model": weights,
+            # f may remember what it does not want in the file of its weights.
+            "buffers": {name: buffer.detach() for name, buffer in self.f.named_buffers() if name not in weights},
             "optimizer": self.outer.sgd.state_dict(),
             "since_log": self.outer.since_log,
             "average": self.average.module.state_dict() if self.average else {},
@@ -238,6 +241,8 @@ class Trainer:
         """Go on from a state that `state` returned."""
         try:
             self.f.load_state_dict(state["model"])
+            for name, buffer in state.get("buffers", {}).items():  # Old checkpoints hold none.
+                self.f.get_buffer(name).copy_(buffer)
             self.outer.resume(state["optimizer"])
             self.step = state["step"]
             self.selection.best, self.selection.fallen = state["best"], state["fallen"]

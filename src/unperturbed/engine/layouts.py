@@ -15,12 +15,15 @@ from torch.overrides import TorchFunctionMode
 from ..runtime import random_numbers_kept
 from .arithmetic import Engine
 from .convolutions import NarrowConvolutions
-from .faithful import AGREEMENT, draws_numbers, near
+from .faithful import draws_numbers, near
 
 TINY = 256
 """pixels of an image below which its layout in memory is left alone on a CPU"""
-COARSE_AGREEMENT = 0.1
-"""by how much of its largest logit an answer of 16 bits may depend on the layout; others as that of a copy"""
+AGREEMENT, COARSE_AGREEMENT = 0.01, 0.1
+"""by how much of its largest logit an answer may depend on the layout, and one of 16 bits
+
+Libraries have other convolutions for either layout, which round otherwise; what is misread is off by more.
+"""
 
 
 class Reshaping(TorchFunctionMode):

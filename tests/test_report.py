@@ -4,6 +4,7 @@ import base64
 import json
 import zlib
 from dataclasses import replace
+from math import inf, nan
 
 import pytest
 import torch
@@ -214,6 +215,17 @@ DAMAGE = {
     "a budget that is a number": lambda tree: changed(tree, 3, "attacks", 0, "budget"),
     "a name that is a list": lambda tree: changed(tree, [], "attacks", 0, "name"),
     "rejected in words": lambda tree: changed(tree, "few", "attacks", 0, "rejected"),
+    "rejected below 0": lambda tree: changed(tree, -3, "attacks", 0, "rejected"),
+    "rejected as a truth value": lambda tree: changed(tree, True, "attacks", 0, "rejected"),
+    "a median below 0": lambda tree: changed(tree, -0.5, "attacks", 1, "median_size"),
+    "seconds below 0": lambda tree: changed(tree, -5.0, "attacks", 0, "seconds"),
+    "seconds that are no number": lambda tree: changed(tree, nan, "attacks", 0, "seconds"),
+    "seconds without end": lambda tree: changed(tree, inf, "attacks", 0, "seconds"),
+    "a prediction below that of no class": lambda tree: changed(
+        tree, packed(torch.full((8,), -2)), "samples", "clean"
+    ),
+    "a label that is no class": lambda tree: changed(tree, packed(torch.full((8,), -1)), "samples", "labels"),
+    "a seed as a truth value": lambda tree: changed(tree, True, "seed"),
     "a median in words": lambda tree: changed(tree, "half", "attacks", 1, "median_size"),
     "seconds in words": lambda tree: changed(tree, "long", "attacks", 0, "seconds"),
     "a seed in words": lambda tree: changed(tree, "some", "seed"),

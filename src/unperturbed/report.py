@@ -6,7 +6,7 @@ import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite, sqrt
+from math import inf, isfinite, sqrt
 from pathlib import Path
 from typing import Any, cast
 
@@ -194,15 +194,15 @@ def loads(text: str, source: str = "the report") -> Report:
                 budget=typed(row, "budget", str),
                 settings=typed(row, "settings", str),
                 predicted=unpacked(samples["attacked"][row["name"]], most),
-                rejected=typed(row, "rejected", int),
+                rejected=amount(row, "rejected", int),
                 precision=typed({"precision": "float32", **row}, "precision", str),
-                median_size=typed(row, "median_size", float) if row["median_size"] is not None else None,
-                seconds=typed(row, "seconds", float),
+                median_size=amount(row, "median_size", float) if row["median_size"] is not None else None,
+                seconds=amount(row, "seconds", float),
             )
             for row in rows
         )
         return Report(
-            labels=unpacked(samples["labels"], most),
+            labels=unpacked(samples["labels"], most, least=0),
             clean=unpacked(samples["clean"], most),
             attacks=attacks,
             seed=typed(tree, "seed", int),
@@ -223,9 +223,17 @@ def loads(text: str, source: str = "the report") -> Report:
 
 def typed(tree: Mapping[str, Any], key: str, kind: type) -> Any:
     """The value under that key; one of another type is refused."""
-    if not isinstance(tree[key], kind):
+    if type(tree[key]) is not kind:
         raise ValueError(f"its {key} should be of type {kind.__name__}, got {quoted(tree[key])}")
     return tree[key]
+
+
+def amount(tree: Mapping[str, Any], key: str, kind: type) -> Any:
+    """The number under that key, of that type; one that is negative or not finite is refused."""
+    value = typed(tree, key, kind)
+    if not 0 <= value < inf:
+        raise ValueError(f"its {key} should be a finite number from 0 on, got {quoted(value)}")
+    return value
 
 
 def read(path: Path) -> Report:
@@ -266,10 +274,13 @@ def packed(values: Tensor) -> str:
     return base64.b64encode(zlib.compress(values.cpu().numpy().astype("<i2").tobytes(), 9)).decode()
 
 
-def unpacked(text: str, most: int = MOST_BYTES) -> Tensor:
-    """The class numbers that `packed` wrote; text that expands without end is refused."""
+def unpacked(text: str, most: int = MOST_BYTES, *, least: int = NO_CLASS) -> Tensor:
+    """The class numbers that `packed` wrote, from the least on; text that expands without end is refused."""
     expanding = zlib.decompressobj()
     content = expanding.decompress(base64.b64decode(text, validate=True), most)
     if not expanding.eof or len(content) % 2:
         raise ValueError("its predictions are damaged")
-    return torch.from_numpy(np.frombuffer(content, dtype="<i2").astype(np.int64))
+    numbers = np.frombuffer(content, dtype="<i2").astype(np.int64)
+    if (lowest := int(numbers.min(initial=least))) < least:
+        raise ValueError(f"its class numbers should start from {least}, got {lowest}")
+    return torch.from_numpy(numbers)

@@ -107,6 +107,28 @@ def test_help_and_an_empty_line_name_every_command(capsys):
         assert all(f"\n  {command}" in seen for command in COMMANDS)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "train digits-pixel-srt --out",
+        "train --from",
+        "evaluate",
+        "report",
+        "surface",
+        "predict trained",
+        "demo --out",
+    ],
+)
+def test_a_name_that_no_file_can_have_is_refused_in_a_sentence(words, trained):
+    words = words.replace("trained", str(trained))
+    with pytest.raises(SystemExit) as stop:
+        main([*words.split(), "a" * 300])
+    found = (
+        r"unperturbed: could not use a{300}.* \(File name too long\): put that right, and the same command goes on"
+    )
+    assert re.fullmatch(found, str(stop.value.code))
+
+
 def test_the_version_is_that_of_the_package(capsys):
     main(["--version"])
     assert capsys.readouterr().out.strip() == unperturbed.__version__

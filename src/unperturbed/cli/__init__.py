@@ -55,8 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (ValueError, OSError, ArithmeticError, ImportError, MemoryError) as error:
         if os.environ.get("UNPERTURBED_TRACEBACK"):
             raise
-        silent = isinstance(error, MemoryError) and not str(error)
-        sys.exit(f"unperturbed: {too_little_memory(error) if silent else printable(error)}")
+        sys.exit(f"unperturbed: {printable(told(error))}")
     except RuntimeError as error:
         if os.environ.get("UNPERTURBED_TRACEBACK") or not out_of_memory(error):
             raise
@@ -66,6 +65,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with suppress(OSError):
             print(f"\nunperturbed: {signaled}", file=sys.stderr)
         sys.exit(signaled.code)
+
+
+def told(error: Exception) -> str:
+    """What an error says; where these are the words of the system alone, in a sentence that says what to do."""
+    if isinstance(error, MemoryError) and not str(error):
+        return too_little_memory(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"could not use {error.filename} ({error.strerror}): put that right, and the same command goes on"
+    return str(error)
 
 
 def too_little_memory(error: Exception) -> str:

@@ -256,6 +256,20 @@ def test_a_file_that_is_not_text_is_refused(tmp_path):
         read(file)
 
 
+def test_a_file_that_begins_with_the_mark_of_utf_8_is_read(tmp_path):
+    file = tmp_path / "recipe.json"
+    file.write_text(dumps(Recipe(steps=7)), encoding="utf-8-sig")
+    assert read(file) == Recipe(steps=7)
+
+
+def test_a_directory_in_place_of_a_file_is_refused_with_the_file_in_it(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"is a directory, expected a recipe in JSON.*: name another$"):
+        read(tmp_path)
+    (tmp_path / "recipe.json").write_text(dumps(Recipe()))
+    with pytest.raises(FileNotFoundError, match=r"is a directory, expected .*: name .*/recipe\.json$"):
+        read(tmp_path)
+
+
 def test_a_recipe_with_a_number_json_cannot_hold_is_not_written():
     with pytest.raises(ValueError):
         dumps(Recipe(objective=AT(solver=WorstOfK(enough=math.inf))))

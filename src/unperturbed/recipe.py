@@ -26,7 +26,7 @@ from .neighborhoods import (
     require_radius,
 )
 from .objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Objective, Standard, require_objective
-from .printing import printable, quoted
+from .printing import in_shell, printable, quoted
 from .schedules import Cyclic, Piecewise, Ramp, Schedule, require_fractions
 from .solvers import (
     FGSM,
@@ -245,12 +245,12 @@ def loads(text: str, source: str = "the recipe") -> Recipe:
 
 
 def read(path: Path) -> Recipe:
-    """The recipe in that file."""
+    """The recipe in that file, which an editor may have begun with the mark of UTF-8."""
     if not path.is_file():
-        raise FileNotFoundError(
-            f"there is no file {printable(path)}, expected a recipe in JSON, as train writes it: name another"
-        )
+        there = f"{printable(path)} is a directory" if path.is_dir() else f"there is no file {printable(path)}"
+        advice = f"name {in_shell(path / 'recipe.json')}" if (path / "recipe.json").is_file() else "name another"
+        raise FileNotFoundError(f"{there}, expected a recipe in JSON, as train writes it: {advice}")
     try:
-        return loads(path.read_text(encoding="utf-8"), str(path))
+        return loads(path.read_text(encoding="utf-8-sig"), str(path))
     except UnicodeDecodeError:
         raise ValueError(f"{printable(path)} is not a text file, expected a recipe in JSON") from None

@@ -158,6 +158,17 @@ def test_tied_weights_are_written_each_by_itself_and_read_again(tmp_path):
     assert fresh.eval()(x).equal(model.eval().cpu()(x))
 
 
+def test_a_run_of_a_network_of_ones_own_says_how_its_weights_are_read(tmp_path):
+    up.train(replace(RECIPE, model=TiedWeights()), tmp_path / "run", device="cpu")
+    with pytest.raises(
+        ValueError, match=r"model: 'TiedWeights' is none of DigitsCNN, .*; parts of your own"
+    ) as refusal:
+        up.load(tmp_path / "run")
+    file = tmp_path / "run" / "model.safetensors"
+    assert str(refusal.value).endswith(f"by load_state_dict(safetensors.torch.load_file('{file}'))")
+    Tied().load_state_dict(safetensors.torch.load_file(file))
+
+
 def test_lazy_layers_get_the_weights_of_the_seed(tmp_path):
     def trained(name: str, seed: int = 0) -> Tensor:
         recipe = replace(RECIPE, model=LazyWeights(), seed=seed)

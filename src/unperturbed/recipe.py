@@ -44,7 +44,7 @@ from .solvers import (
     require_solver,
     takes,
 )
-from .trees import Parts, plain, refuse, typed
+from .trees import Parts, UnknownPartError, plain, refuse, typed
 
 Labeler = Literal["current", "average", "teacher"]
 
@@ -254,3 +254,9 @@ def read(path: Path) -> Recipe:
         return loads(path.read_text(encoding="utf-8-sig"), str(path))
     except UnicodeDecodeError:
         raise ValueError(f"{printable(path)} is not a text file, expected a recipe in JSON") from None
+    except UnknownPartError as error:
+        weights = printable(repr(str(path.with_name("model.safetensors"))))
+        raise UnknownPartError(
+            f"{error}; parts of your own are known to your program alone: build the network there, and read its "
+            f"weights by load_state_dict(safetensors.torch.load_file({weights}))"
+        ) from None

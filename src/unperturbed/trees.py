@@ -12,6 +12,10 @@ Parts = Mapping[type, tuple[type, ...]]
 """the dataclasses that may stand where a part of some kind is expected"""
 
 
+class UnknownPartError(ValueError):
+    """A tree names a part that is none of those that may stand there, as one of a user's own."""
+
+
 def plain(value: object) -> object:
     """Frozen dataclasses as dictionaries that name their type, tuples as lists."""
     if is_dataclass(value) and not isinstance(value, type):
@@ -69,7 +73,8 @@ def typed_part(tree: object, expected: Any, place: str, parts: Parts) -> object:
     values = cast(dict[str, object], tree).copy()
     name = values.pop("type", next(iter(names)) if len(names) == 1 else None)
     if not isinstance(name, str) or name not in names:
-        return refuse(place, f"{quoted(name)} is none of {', '.join(names)}{nearest(str(name), names)}")
+        reason = f"{quoted(name)} is none of {', '.join(names)}{nearest(str(name), names)}"
+        return refuse(place, reason, UnknownPartError)
     part = names[name]
     hints = get_type_hints(part)
     for key in values:
@@ -82,6 +87,6 @@ def typed_part(tree: object, expected: Any, place: str, parts: Parts) -> object:
         return refuse(place, f"{name} is not complete ({error})")
 
 
-def refuse(place: str, reason: str) -> Any:
+def refuse(place: str, reason: str, kind: type[ValueError] = ValueError) -> Any:
     """Raise: a value of a recipe does not fit."""
-    raise ValueError(f"{printable(place)}: {printable(reason)}")
+    raise kind(f"{printable(place)}: {printable(reason)}")

@@ -305,6 +305,67 @@ def test_a_copy_is_given_up_once_a_setting_changes_wherever_it_is_kept(kept, loo
     assert len(said) == 1 and "keeps a number which changes" in said[0]
 
 
+def one():
+    return 1.0
+
+
+def three():
+    return 3.0
+
+
+ANOTHER = {
+    "dict": ({"t": 1.0}, {"t": 3.0}, lambda kept: kept["t"]),
+    "list": ([1.0], [3.0], lambda kept: kept[0]),
+    "tuple": ((1.0,), (3.0,), lambda kept: kept[0]),
+    "namespace": (SimpleNamespace(t=1.0), SimpleNamespace(t=3.0), lambda kept: kept.t),
+    "namespace in a dict": ({"n": SimpleNamespace(t=1.0)}, {"n": SimpleNamespace(t=3.0)}, lambda kept: kept["n"].t),
+    "number of numpy": (np.float32(1), np.float32(3), float),
+    "array": (np.array([1.0]), np.array([3.0]), lambda kept: float(kept[0])),
+    "tensor": (torch.tensor(1.0), torch.tensor(3.0), float),
+    "tensor in a list": ([torch.tensor(1.0)], [torch.tensor(3.0)], lambda kept: kept[0].item()),
+    "tensor that decides": (torch.tensor(1.0), torch.tensor(2.0), lambda kept: 3.0 if kept > 1.5 else 1.0),
+    "function": (one, three, lambda kept: kept()),
+}
+
+
+@pytest.mark.parametrize(("kept", "another", "look_up"), ANOTHER.values(), ids=ANOTHER)
+def test_a_copy_is_given_up_once_another_setting_is_in_the_place_of_one(kept, another, look_up):
+    f, x, said = made(lambda: Configured(deepcopy(kept), look_up)), images(4), []
+    fast = Accelerated(f, Engine(folded=True), x[:2], say=said.append)
+    assert fast.copies
+    before = f(x)
+    f.kept = deepcopy(kept)
+    assert torch.allclose(fast.eval()(x), before) and said == [], "what is equal is no other setting"
+    f.kept = another
+    assert torch.allclose(fast.eval()(x), 3 * before, atol=1e-6)
+    assert len(said) == 1 and "keeps a number which changes" in said[0]
+
+
+@pytest.mark.parametrize("make", [torch.ones, np.ones], ids=["tensor", "array"])
+def test_a_copy_is_given_up_once_an_array_that_is_read_as_a_number_is_written_to(make):
+    f, x, said = made(lambda: Configured(make(2), lambda kept: float(kept[0]))), images(4), []
+    fast = Accelerated(f, Engine(folded=True), x[:2], say=said.append)
+    assert fast.copies
+    before = f(x)
+    f.kept[0] = 3
+    assert torch.allclose(fast.eval()(x), 3 * before, atol=1e-6)
+    assert len(said) == 1
+
+
+def test_networks_with_other_numbers_of_numpy_are_told_apart_in_reports():
+    x, y = images(4), torch.zeros(4, dtype=torch.long)
+    one, other = (up.evaluate(made(lambda t=t: Configured(np.float32(t), float)), x, y, attacks={}) for t in (1, -1))
+    assert one.clean.tolist() != other.clean.tolist()
+    assert one.subject != other.subject
+
+
+def test_what_a_pass_leaves_in_a_network_is_no_setting():
+    f, x = made(lambda: Configured([], lambda _: 1.0)), images(4)
+    numbers = Numbers(f)
+    f.kept = [f(x.requires_grad_())]
+    assert numbers.hold()
+
+
 def test_settings_that_hold_themselves_are_looked_through_once():
     kept = {"t": 1.0}
     kept["kept"] = kept

@@ -3,13 +3,17 @@
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
-from types import SimpleNamespace
+from enum import Enum
+from types import BuiltinFunctionType, FunctionType, MethodType, SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
-NUMBERS = (int, float, str, type(None))
+NUMBERS = (int, float, complex, str, type(None), np.generic)
+WORDS = (*NUMBERS, Enum, type, FunctionType, BuiltinFunctionType, MethodType)
+"""what is another thing once it does not equal what it was"""
 NO_STRANGERS = frozenset({*sys.stdlib_module_names, "torch", "numpy"}) - {"__main__"}
 """packages whose objects hold no settings of a network, but for those that hold nothing else"""
 TABLES = frozenset(vars(nn.Module()))
@@ -18,6 +22,7 @@ CROWD, ANY = 64, sys.maxsize
 """values in one place from which on they are data, no settings; and where data count too"""
 Settings = dict[Any, Any] | list[Any] | tuple[Any, ...]
 """a place where values are kept"""
+Array = Tensor | np.ndarray[Any, Any]
 
 
 class Numbers:
@@ -29,19 +34,68 @@ class Numbers:
     def __init__(self, *networks: nn.Module) -> None:
         places = list(places_of([module for f in networks for module in f.modules()]))
         self.sizes = [(place, len(place)) for place in places]
-        self.values = [
+        found = [
             (place.get if isinstance(place, dict) else place.__getitem__, name, value)
             for place in places
             for name, value in entries(place)
-            if isinstance(value, NUMBERS)
         ]
+        self.values = [entry for entry in found if isinstance(entry[2], WORDS)]
+        self.arrays = [(*entry, glance(entry[2])) for entry in found if is_small_array(entry[2])]
+        inner = {id(place) for place in places}
+        self.inner = [entry for entry in found if id(inside(entry[2])) in inner]
 
     def hold(self) -> bool:
-        """Whether all are what they were, and none has come or gone."""
-        return all(len(place) == size for place, size in self.sizes) and all(
-            (now := look_up(name)) is value or (type(now) is type(value) and now == value)
-            for look_up, name, value in self.values
+        """Whether all are what they were, none has come or gone, and what is put in a place holds the same."""
+        return (
+            all(len(place) == size for place, size in self.sizes)
+            and all(
+                (now := look_up(name)) is value or (type(now) is type(value) and now == value)
+                for look_up, name, value in self.values
+            )
+            and all(
+                (now is value or is_cheap(now)) and glance(now) == seen
+                for look_up, name, value, seen in self.arrays
+                for now in [look_up(name)]
+            )
+            and all(
+                (now := look_up(name)) is value or settings_within(now) == settings_within(value)
+                for look_up, name, value in self.inner
+            )
         )
+
+
+def is_small_array(value: object) -> bool:
+    """Whether that may hold a few numbers which a network reads; what a pass left with its gradients does not."""
+    if isinstance(value, np.ndarray):
+        return cast(np.ndarray[Any, Any], value).size < CROWD
+    if not isinstance(value, Tensor) or value.layout is not torch.strided or value.is_quantized:
+        return False
+    return value.numel() < CROWD and value.grad_fn is None
+
+
+def is_cheap(value: object) -> bool:
+    """Whether its numbers can be read without waiting for a device."""
+    return isinstance(value, np.ndarray) or (isinstance(value, Tensor) and value.is_cpu)
+
+
+def glance(value: object) -> object:
+    """What tells a small array from what it was: its numbers or, on a device, how often it was written to."""
+    if not is_small_array(value):
+        return None
+    array = cast(Array, value)
+    if is_cheap(array):
+        return array.dtype, repr(array.tolist())
+    return None if torch.is_inference(cast(Any, array)) else cast(Tensor, array)._version
+
+
+def settings_within(value: object) -> list[tuple[Any, Any]]:
+    """All that a place holds which may be a setting, by name."""
+    found = [entry for place in places_from([[value]], CROWD) for entry in entries(place)]
+    return [
+        (name, glance(each) if is_small_array(each) else each)
+        for name, each in found
+        if isinstance(each, WORDS) or is_small_array(each)
+    ]
 
 
 def kept_by(modules: Iterable[nn.Module]) -> list[tuple[Any, Any]]:
@@ -50,12 +104,12 @@ def kept_by(modules: Iterable[nn.Module]) -> list[tuple[Any, Any]]:
     return [(name, value) for name, value in found if isinstance(value, NUMBERS)]
 
 
-def arrays_kept_by(modules: Iterable[nn.Module]) -> Iterator[Tensor | np.ndarray[Any, Any]]:
+def arrays_kept_by(modules: Iterable[nn.Module]) -> Iterator[Array]:
     """Tensors and arrays that these modules keep, and those of networks in their lists: no state_dict has them."""
     for place in places_of(modules, ANY):
         for _, value in entries(place):
             if isinstance(value, Tensor | np.ndarray):
-                yield cast(Tensor | np.ndarray[Any, Any], value)
+                yield cast(Array, value)
             elif isinstance(value, nn.Module):
                 yield from value.state_dict().values()
 
@@ -65,11 +119,17 @@ def places_of(modules: Iterable[nn.Module], crowd: int = CROWD) -> Iterable[Sett
 
     What lies in PyTorch's own, as the stride of a convolution, they are made with.
     """
-    waiting: list[Settings] = []
+    strange: list[Settings] = []
     for module in modules:
         yield vars(module)
         if not type(module).__module__.startswith("torch."):
-            waiting += places_within(vars(module), crowd)
+            strange.append(vars(module))
+    yield from places_from(strange, crowd)
+
+
+def places_from(beginnings: Iterable[Settings], crowd: int) -> Iterable[Settings]:
+    """The places that lie in these, in what lies in them and so on, each once."""
+    waiting = [place for beginning in beginnings for place in places_within(beginning, crowd)]
     seen: set[int] = set()
     while waiting:
         place = waiting.pop()
@@ -82,9 +142,14 @@ def places_of(modules: Iterable[nn.Module], crowd: int = CROWD) -> Iterable[Sett
 def places_within(place: Settings, crowd: int) -> Iterable[Settings]:
     """The dicts, lists and tuples of a few values that lie there, and what objects that hold values keep."""
     for _, value in entries(place):
-        inside: Any = vars(value) if holds_values(value) else value
-        if isinstance(inside, dict | list | tuple) and len(cast(Settings, inside)) < crowd:
-            yield cast(Settings, inside)
+        held = inside(value)
+        if isinstance(held, dict | list | tuple) and len(cast(Settings, held)) < crowd:
+            yield cast(Settings, held)
+
+
+def inside(value: Any) -> Any:
+    """What an object that is there to hold values keeps; else the value itself."""
+    return vars(value) if holds_values(value) else value
 
 
 def holds_values(value: object) -> bool:

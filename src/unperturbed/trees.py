@@ -13,7 +13,7 @@ Parts = Mapping[type, tuple[type, ...]]
 
 
 class UnknownPartError(ValueError):
-    """A tree names a part that is none of those that may stand there, as one of a user's own."""
+    """A tree names a part that is none of those that may stand there nor nearly one, as a part of a user's own."""
 
 
 def plain(value: object) -> object:
@@ -73,8 +73,9 @@ def typed_part(tree: object, expected: Any, place: str, parts: Parts) -> object:
     values = cast(dict[str, object], tree).copy()
     name = values.pop("type", next(iter(names)) if len(names) == 1 else None)
     if not isinstance(name, str) or name not in names:
-        reason = f"{quoted(name)} is none of {', '.join(names)}{nearest(str(name), names)}"
-        return refuse(place, reason, UnknownPartError)
+        meant = nearest(str(name), names)
+        reason = f"{quoted(name)} is none of {', '.join(names)}{meant}"
+        return refuse(place, reason, ValueError if meant else UnknownPartError)
     part = names[name]
     hints = get_type_hints(part)
     for key in values:

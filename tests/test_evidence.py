@@ -460,8 +460,8 @@ def by_another_recipe():
     [
         ("mnist-spatial-srt", by_another_recipe(), "another recipe (objective.weight is 7.0 there and 0.2 now)"),
         ("mnist-pixel-srt", {"seed": 1}, "another recipe (data.seed is 0 there and 1 now)"),
-        ("mnist-pixel-srt", {"pgd": 95}, "attacks by other settings or on other images than are asked for"),
-        ("mnist-pixel-srt", {"images": 500}, "attacks by other settings or on other images than are asked for"),
+        ("mnist-pixel-srt", {"pgd": 95}, "attacks by other settings, images or weights than are asked for"),
+        ("mnist-pixel-srt", {"images": 500}, "attacks by other settings, images or weights than are asked for"),
         ("mnist-pixel-srt-of-old", {}, "is evidence of a run that no experiment has"),
     ],
 )

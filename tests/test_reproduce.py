@@ -390,7 +390,10 @@ def test_what_evaluate_found_by_other_settings_or_on_other_images_is_no_evidence
     words = ("table-6", *SMOKE, "--only", "*-srt-lambda-0.2-*", "--out", tmp_path / "runs")
     reproduce(*words)
     run = tmp_path / "runs" / "mnist-pixel-srt-lambda-0.2-seed-0"
-    results, left_out = tmp_path / "results", f"attacks by other settings or on other images are left out: {run.name}"
+    results, left_out = (
+        tmp_path / "results",
+        f"attacks by other settings, images or weights are left out: {run.name}",
+    )
 
     def evaluate_and_collect(images, steps):
         budget = ("--budget.eps", "0.1", "--budget.step-size", "0.005", "--budget.steps", steps)
@@ -461,6 +464,35 @@ def test_what_a_curve_found_by_other_settings_is_no_evidence(tmp_path):
     (found,) = files.read_all(tmp_path / "results")
     names = {part: [result.name for result in report.attacks] for part, report in found.sweep.reports.items()}
     assert names == {0.25: names[1.0], 0.5: names[1.0][1:], 0.75: names[1.0], 1.0: names[1.0]}
+
+
+def test_a_sweep_of_another_run_is_no_evidence_and_is_made_again(tmp_path, capsys):
+    words = ("figure-compound", *SMOKE, "--seeds", "0", "1", "--only", "mnist-compound-at-seed-*", "--out", tmp_path)
+    reproduce(*words)
+    mine, others = (tmp_path / f"mnist-compound-at-seed-{seed}" / sweeps.FILE for seed in (0, 1))
+    before = sweeps.read(mine.parent)
+    mine.write_bytes(others.read_bytes())
+    said = reproduce(*words, "--collect", tmp_path / "results", capsys=capsys)
+    assert said.endswith(f"images or weights are left out: {mine.parent.name}\n")
+    found = files.read(tmp_path / "results" / "smoke" / f"{mine.parent.name}.json")
+    assert not found.sweep.reports
+    reproduce(*words)
+    again = sweeps.read(mine.parent)
+    assert {part: report.subject for part, report in again.reports.items()} == {
+        part: report.subject for part, report in before.reports.items()
+    }
+
+
+def test_what_evaluate_made_on_fewer_images_is_made_on_all(tmp_path, capsys):
+    words = ("table-6", *SMOKE, "--only", "*-srt-lambda-0.2-*", "--out", tmp_path)
+    reproduce(*words)
+    run = tmp_path / "mnist-pixel-srt-lambda-0.2-seed-0"
+    budget = ("--budget.eps", "0.1", "--budget.step-size", "0.005", "--budget.steps", "2")
+    cli.main(["evaluate", str(run), "--attacks", "fgsm,pgd", "--images", "4", *budget])
+    assert "| trained |" in reproduce(*words, "--plan", capsys=capsys)
+    reproduce(*words)
+    assert len(reports.read(run / "report.json").labels) == 8
+    assert "done |" in reproduce(*words, "--plan", capsys=capsys)
 
 
 def test_weights_that_were_not_kept_are_the_others():

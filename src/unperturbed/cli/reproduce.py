@@ -148,7 +148,7 @@ def collected(command: Reproduce, made: list[Experiment], folder: Path) -> str:
     sentence = f"{folder}: {len(written)} of {counted(len(begun), 'run')} begun, {size:.1f} MB"
     if not otherwise:
         return sentence
-    return f"{sentence}; attacks by other settings or on other images are left out: {', '.join(otherwise)}"
+    return f"{sentence}; attacks by other settings, images or weights are left out: {', '.join(otherwise)}"
 
 
 def left_for_later(command: Reproduce) -> tuple[str, ...]:

@@ -13,14 +13,19 @@ from .scales import images_attacked
 
 
 def as_asked(evidence: Evidence, trial: Trial) -> Evidence | None:
-    """The evidence without attacks by other settings than the trial has; none where it is on other images."""
+    """The evidence without attacks by other settings than the trial has; none where it is on other images.
+
+    A sweep of other weights than those of the report, as one copied from another run, does not count either.
+    """
     scale = evidence.scale
     images = images_attacked(scale) or TEST_IMAGES
     if len(evidence.report.labels) != images:
         return None
     known, sweep = trial.known_at(scale), evidence.sweep
     if sweep is not None:
-        on_all = {part: report for part, report in sweep.reports.items() if len(report.labels) == images}
+        subject = evidence.report.subject
+        alike = {part: report for part, report in sweep.reports.items() if report.subject == subject}
+        on_all = {part: report for part, report in alike.items() if len(report.labels) == images}
         sweep = replace(
             sweep, reports={part: limited(report, trial.known_at(scale, part)) for part, report in on_all.items()}
         )

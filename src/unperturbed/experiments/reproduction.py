@@ -152,19 +152,22 @@ class Reproduction:
         if not (path / "report.json").is_file() or not (path / "model.safetensors").is_file():
             return False
         report = reports.read(path / "report.json")
-        if not is_of(run.recipe, report) or not holds(report, self.wanted(run)) or not self.slow_are_made(run):
+        if not shows(report, run, self.wanted(run)) or not self.slow_are_made(run):
             return False
         if run.trial.fractions:
             sweep = sweeps.read(path)
-            if sweep is None or not all(
-                fraction in sweep.reports and holds(sweep.reports[fraction], self.swept(run, fraction))
+            swept = {} if sweep is None else sweep.reports
+            if not all(
+                fraction in swept
+                and swept[fraction].subject == report.subject
+                and holds(swept[fraction], self.swept(run, fraction))
                 for fraction in run.trial.fractions
             ):
                 return False
         if RunDirectory(path).has_checkpoint or not self.surfaces_are_measured(run):
             return False
         weights, other = path / OTHER_WEIGHTS, path / OTHER_REPORT
-        return not weights.is_file() or (other.is_file() and holds(reports.read(other), self.quick(run)))
+        return not weights.is_file() or (other.is_file() and shows(reports.read(other), run, self.quick(run)))
 
     def slow_are_made(self, run: PlannedRun) -> bool:
         """Whether the attacks that may be made on fewer images are made, on as many as are asked for at least."""
@@ -278,6 +281,12 @@ def holds(report: Report, attacks: Mapping[str, Any]) -> bool:
     """Whether a report has all of these attacks, with these settings."""
     made = {(result.name, result.settings) for result in report.attacks}
     return all((name, settings_of(attack)) in made for name, attack in attacks.items())
+
+
+def shows(report: Report, run: PlannedRun, attacks: Mapping[str, Any]) -> bool:
+    """Whether a report is one on this run and on all images of its scale, with all of these attacks."""
+    images = images_attacked(run.scale) or TEST_IMAGES
+    return is_of(run.recipe, report) and len(report.labels) == images and holds(report, attacks)
 
 
 def tested(dataset: Dataset, scale: Scale, most: int | None = None) -> Dataset:

@@ -126,7 +126,7 @@ def require_present(evidence: Sequence[Evidence], folder: Path) -> None:
             raise ValueError(f"{file} is evidence by another recipe ({unlike(each.recipe, run.recipe)}): {again}")
         asked = as_asked(each, run.trial)
         if asked is None or asked.dumps() != each.dumps():
-            raise ValueError(f"{file} holds attacks by other settings or on other images than are asked for: {again}")
+            raise ValueError(f"{file} holds attacks by other settings, images or weights than are asked for: {again}")
     require_coherent(evidence, folder)
 
 

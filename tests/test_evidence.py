@@ -139,6 +139,11 @@ def test_evidence_comes_back_as_it_was_written(tmp_path):
         ({"together": 0}, "one run at least shares its device, got 0"),
         ({"seconds": float("nan")}, "its seconds should be a number from 0 on, got nan"),
         ({"seconds": -1.0}, "its seconds should be a number from 0 on, got -1.0"),
+        ({"teacher_seconds": float("nan")}, "the seconds of its teacher should be among its own, got nan"),
+        ({"teacher_seconds": -1.0}, "the seconds of its teacher should be among its own, got -1.0"),
+        ({"teacher_seconds": 61.0}, "the seconds of its teacher should be among its own, got 61.0"),
+        ({"log": {"step": []}}, "the columns of its log should be as long as each other"),
+        ({"log": {"step": [1, 2], "seconds": [1.0]}}, "the columns of its log should be as long as each other"),
         ({"recipe": {"type": "Recipe", "steps": -1}}, "steps"),
         ({"log": 3}, "no evidence of a run"),
     ],
@@ -150,6 +155,24 @@ def test_evidence_of_another_version_or_damaged_is_refused_in_a_sentence(tmp_pat
         files.read_all(tmp_path)
     assert words in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1.0])
+def test_attacks_that_took_no_possible_time_are_refused(tmp_path, seconds):
+    path = files.write(evidence("mnist-pixel-srt", pgd=50), tmp_path)
+    tree = json.loads(path.read_text())
+    tree["report"]["attacks"][0]["seconds"] = seconds
+    path.write_text(json.dumps(tree))
+    with pytest.raises(ValueError, match=f"its seconds should be a number from 0 on, got {seconds}"):
+        files.read_all(tmp_path)
+
+
+@pytest.mark.parametrize("values", [[], [1.0, float("nan")], [float("inf")]], ids=str)
+def test_what_is_no_number_on_a_surface_is_none_in_a_table(values):
+    made = evidence("mnist-spatial-srt", surfaces={"peak.spatial": values, "surface.spatial": [50.0, 60.0]})
+    found = Measured([made])
+    assert found.figure(Cell(made.name, "peak.spatial")) is None
+    assert found.figure(Cell(made.name, "surface.spatial")).mean == 55
 
 
 def test_evidence_that_is_cut_off_or_no_text_or_no_file_is_refused_by_its_name(tmp_path):

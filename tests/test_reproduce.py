@@ -444,11 +444,35 @@ def test_damaged_notes_of_a_run_are_no_notes_that_it_had_its_device_alone(tmp_pa
     reproduce(*words, "--beside", "3")
     file = tmp_path / "runs" / "mnist-pixel-srt-lambda-0.2-seed-0" / notes.NOTES
     assert json.loads(file.read_text())["together"] == 4
-    for damaged in (file.read_bytes()[:-5], b"[]", b"\xff\xfe", b'{"together": "four"}', b'{"surfaces": 1}'):
+    damages = (
+        file.read_bytes()[:-5],
+        b"[]",
+        b"\xff\xfe",
+        b'{"together": "four"}',
+        b'{"together": 0}',
+        b'{"teacher_together": 0}',
+        b'{"teacher_seconds": NaN}',
+        b'{"teacher_seconds": -50000.0}',
+        b'{"selected": {"step": "two"}}',
+        b'{"surfaces": 1}',
+        b'{"surfaces": {"surface.pixel": "much"}}',
+    )
+    for damaged in damages:
         file.write_bytes(damaged)
         for more in ((), ("--collect", tmp_path / "results")):
             sentence = refused(*words, *more, capsys=capsys)
             assert f"{notes.NOTES} is damaged: restore it, or delete" in sentence
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("record", [{"step": 3}, {"step": 3, "seconds": float("nan")}, {"step": 3, "seconds": "1"}])
+def test_a_log_that_does_not_tell_its_seconds_is_refused_in_a_sentence(record, tmp_path, capsys):
+    words = ("table-6", *SMOKE, "--only", "*-srt-lambda-0.2-*", "--out", tmp_path / "runs")
+    reproduce(*words)
+    log = tmp_path / "runs" / "mnist-pixel-srt-lambda-0.2-seed-0" / "log.jsonl"
+    log.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    for more in ((), ("--collect", tmp_path / "results")):
+        assert "log.jsonl has a line without its seconds: restore it, or" in refused(*words, *more, capsys=capsys)
     assert not (tmp_path / "results").exists()
 
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +90,8 @@ class Evidence:
     def samples(self, cell: Cell, *, of_other: bool = False) -> Tensor | None:
         """What was measured on each image, in percent for accuracies; none where it was not."""
         if cell.column in SURFACES:
-            found = None if of_other else counted(self.surfaces).get(cell.column)
-            return None if found is None else torch.tensor(found, dtype=torch.float64)
+            found = () if of_other else counted(self.surfaces).get(cell.column, ())
+            return torch.tensor(found, dtype=torch.float64) if found and all(map(isfinite, found)) else None
         report = self.other if of_other else self.report
         if cell.fraction != 1:
             report = self.sweep.reports.get(cell.fraction) if self.sweep is not None and not of_other else None
@@ -181,6 +181,11 @@ def loads(text: str, source: str = "the evidence") -> Evidence:
             raise ValueError(f"one run at least shares its device, got {tree['together']}")
         if not 0 <= float(tree["seconds"]) < inf:
             raise ValueError(f"its seconds should be a number from 0 on, got {tree['seconds']}")
+        if not 0 <= float(tree.get("teacher_seconds", 0.0)) <= float(tree["seconds"]):
+            raise ValueError(f"the seconds of its teacher should be among its own, got {tree['teacher_seconds']}")
+        lengths = {len(row) for row in tree["log"].values()}
+        if tree["log"] and (len(lengths) > 1 or not tree["log"]["step"]):
+            raise ValueError("the columns of its log should be as long as each other")
         return Evidence(
             name=reports.typed(tree, "name", str),
             seed=reports.typed(tree, "seed", int),

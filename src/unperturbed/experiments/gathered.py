@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from .. import report as reports
 from .. import sweeps
@@ -12,7 +13,7 @@ from ..recipe import Recipe
 from ..report import Report
 from ..runs import RunDirectory
 from .evidence import Evidence
-from .notes import read_notes
+from .notes import is_duration, read_notes
 from .scales import Network, Scale
 
 LOG_LINES = 100
@@ -71,7 +72,13 @@ def is_of(recipe: Recipe, report: Report) -> bool:
 
 def seconds_of(run: RunDirectory) -> float:
     """How long a run was trained, by its log."""
-    return sum(record["seconds"] for record in run.read_log())
+    seconds = [record.get("seconds") for record in run.read_log()]
+    if not all(map(is_duration, seconds)):
+        raise ValueError(
+            f"{printable(run.path / 'log.jsonl')} has a line without its seconds: restore it, or delete "
+            f"{printable(run.path)} to start anew"
+        )
+    return sum(cast(list[float], seconds))
 
 
 def thinned(log: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:

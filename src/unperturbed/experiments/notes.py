@@ -1,7 +1,8 @@
 """What a reproduction notes in the directory of a run, beside what the run writes there itself."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from math import inf
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,11 +12,45 @@ from ..printing import printable
 NOTES = "reproduced.json"
 """what a reproduction notes in the directory of a run: its device, runs that shared it, versions of this package,
 seconds of its teacher and runs that shared the device with that, its best step and its surfaces"""
-KINDS_OF_NOTES: Mapping[str, tuple[type, ...]] = {
-    **dict.fromkeys(("trained_on", "trained_by", "failed"), (str,)),
-    **dict.fromkeys(("together", "teacher_together"), (int,)),
-    **dict.fromkeys(("selected", "surfaces"), (dict,)),
-    "teacher_seconds": (int, float),
+
+
+def is_text(value: Any) -> bool:
+    """Whether a note is one in words."""
+    return isinstance(value, str)
+
+
+def is_count(value: Any) -> bool:
+    """Whether a note counts runs, of which there is one at least."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def is_duration(value: Any) -> bool:
+    """Whether a note is of seconds."""
+    return is_number(value) and 0 <= value < inf
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a number, be it none that is finite."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def are_numbers(value: Any) -> bool:
+    """Whether a note has numbers by name."""
+    return isinstance(value, dict) and all(map(is_number, cast(dict[str, Any], value).values()))
+
+
+def are_lists(value: Any) -> bool:
+    """Whether a note has lists of numbers by name."""
+    rows = cast(dict[str, Any], value).values() if isinstance(value, dict) else (None,)
+    return all(isinstance(row, list) and all(map(is_number, cast(list[Any], row))) for row in rows)
+
+
+KINDS_OF_NOTES: Mapping[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("trained_on", "trained_by", "failed"), is_text),
+    **dict.fromkeys(("together", "teacher_together"), is_count),
+    "selected": are_numbers,
+    "surfaces": are_lists,
+    "teacher_seconds": is_duration,
 }
 
 
@@ -37,7 +72,7 @@ def read_notes(directory: Path) -> dict[str, Any]:
 def rightly_noted(entry: tuple[str, object]) -> bool:
     """Whether a note is of the kind that its name says."""
     name, value = entry
-    return isinstance(value, KINDS_OF_NOTES.get(name, object))
+    return name not in KINDS_OF_NOTES or KINDS_OF_NOTES[name](value)
 
 
 def note(directory: Path, **changes: object) -> None:

@@ -163,7 +163,7 @@ def test_attacks_that_took_no_possible_time_are_refused(tmp_path, seconds):
     tree = json.loads(path.read_text())
     tree["report"]["attacks"][0]["seconds"] = seconds
     path.write_text(json.dumps(tree))
-    with pytest.raises(ValueError, match=f"its seconds should be a number from 0 on, got {seconds}"):
+    with pytest.raises(ValueError, match=f"its seconds should be a finite number from 0 on, got {seconds}"):
         files.read_all(tmp_path)
 
 

@@ -67,22 +67,23 @@ def layout_for(f: nn.Module, images: Tensor, engine: Engine) -> Layout:
         lay_out(f, torch.contiguous_format)
         return PLAIN
     liked = Layout(format=torch.channels_last, narrow=engine.lowers(images))
-    with layout_kept(f):
-        lay_out(f, torch.contiguous_format)
-        meant = steady_answer(f, images, PLAIN)
-        lay_out(f, torch.channels_last)
-        at_ease = bears(f, images, liked, engine, meant)
-    if at_ease:
-        lay_out(f, torch.channels_last)
-        return liked
     reshaping = replace(liked, reshaping=True)
-    return reshaping if bears(f, images, reshaping, engine, meant) else PLAIN
+    with trial(f, images):
+        with layout_kept(f):
+            lay_out(f, torch.contiguous_format)
+            meant = steady_answer(f, images)
+            lay_out(f, torch.channels_last)
+            at_ease = bears(f, images, liked, engine, meant)
+        if not at_ease:
+            return reshaping if bears(f, images, reshaping, engine, meant) else PLAIN
+    lay_out(f, torch.channels_last)
+    return liked
 
 
-def steady_answer(f: nn.Module, images: Tensor, layout: Layout) -> Tensor | None:
-    """What f answers in this layout; none where it draws numbers, in the order of memory, or answers otherwise."""
-    with trial(f, images), suppress(Exception):  # A stranger's code may object in all ways there are.
-        answer: object = None if draws_numbers(f, images) else layout(f, images)
+def steady_answer(f: nn.Module, images: Tensor) -> Tensor | None:
+    """What f answers with channels first; none where it draws numbers, in the order of memory, or no tensor."""
+    with suppress(Exception):  # A stranger's code may object in all ways there are.
+        answer: object = None if draws_numbers(f, images) else PLAIN(f, images)
         return answer if isinstance(answer, Tensor) else None
     return None
 
@@ -92,22 +93,25 @@ def bears(f: nn.Module, images: Tensor, layout: Layout, engine: Engine, meant: T
 
     It may write through a view that is a copy now, or take strides for those of channels first.
     """
-    with trial(f, images):
-        if not goes_through(f, images, layout, engine):
-            return False
-        if meant is not None and (answer := steady_answer(f, images, layout)) is not None:
-            share = AGREEMENT if meant.dtype.itemsize >= 4 else COARSE_AGREEMENT
-            if not near(answer, meant, share, of=torch.inf, least=1e-3):
-                return False
-        if any(isinstance(module, nn.SyncBatchNorm) for module in f.modules()):
-            return True  # In training that waits for other processes, which may not be trying theirs.
-        with suppress(Exception):  # Not all networks can be copied.
-            # In training f may go other ways, and BatchNorm wants more than one image.
-            trained, several = deepcopy(f).train(), torch.cat([images, images])
-            if not goes_through(trained, several, layout, engine):
-                lay_out(trained, torch.contiguous_format)
-                return not goes_through(trained, several, PLAIN, engine)
+    if not goes_through(f, images, layout, engine) or (meant is not None and not says(f, images, layout, meant)):
+        return False
+    if any(isinstance(module, nn.SyncBatchNorm) for module in f.modules()):
+        return True  # In training that waits for other processes, which may not be trying theirs.
+    with suppress(Exception):  # Not all networks can be copied.
+        # In training f may go other ways, and BatchNorm wants more than one image.
+        trained, several = deepcopy(f).train(), torch.cat([images, images])
+        if not goes_through(trained, several, layout, engine):
+            lay_out(trained, torch.contiguous_format)
+            return not goes_through(trained, several, PLAIN, engine)
     return True
+
+
+def says(f: nn.Module, images: Tensor, layout: Layout, meant: Tensor) -> bool:
+    """Whether f answers images in this layout by what it is meant to, but for rounding."""
+    share = AGREEMENT if meant.dtype.itemsize >= 4 else COARSE_AGREEMENT
+    with suppress(Exception):
+        return near(layout(f, images), meant, share, of=torch.inf, least=1e-3)
+    return False
 
 
 def goes_through(network: nn.Module, images: Tensor, layout: Layout, engine: Engine) -> bool:

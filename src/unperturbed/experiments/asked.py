@@ -24,10 +24,13 @@ def as_asked(evidence: Evidence, trial: Trial) -> Evidence | None:
     known, sweep = trial.known_at(scale), evidence.sweep
     if sweep is not None:
         subject = evidence.report.subject
-        alike = {part: report for part, report in sweep.reports.items() if report.subject == subject}
-        on_all = {part: report for part, report in alike.items() if len(report.labels) == images}
         sweep = replace(
-            sweep, reports={part: limited(report, trial.known_at(scale, part)) for part, report in on_all.items()}
+            sweep,
+            reports={
+                part: limited(report, trial.known_at(scale, part))
+                for part, report in sweep.reports.items()
+                if report.subject == subject and len(report.labels) == images
+            },
         )
     return replace(
         evidence,

@@ -169,6 +169,27 @@ def test_a_run_of_a_network_of_ones_own_says_how_its_weights_are_read(tmp_path):
     Tied().load_state_dict(safetensors.torch.load_file(file))
 
 
+def test_a_name_that_is_nearly_one_of_ours_is_no_part_of_ones_own(tmp_path):
+    file = tmp_path / "recipe.json"
+    file.write_text(recipes.dumps(RECIPE).replace('"DigitsCNN"', '"DigitCNN"'))
+    with pytest.raises(ValueError, match=r"'DigitCNN' is none of .*, did you mean 'DigitsCNN'\?$"):
+        recipes.read(file)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoNetwork:
+    """Something else than a network."""
+
+    def __call__(self, shape, classes):
+        return classes
+
+
+def test_what_makes_no_network_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(ValueError, match=r"a model must be a torch\.nn\.Module, got a int"):
+        up.train(replace(RECIPE, model=NoNetwork()), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_lazy_layers_get_the_weights_of_the_seed(tmp_path):
     def trained(name: str, seed: int = 0) -> Tensor:
         recipe = replace(RECIPE, model=LazyWeights(), seed=seed)

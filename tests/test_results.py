@@ -721,6 +721,40 @@ def test_the_page_of_fidelity_shows_how_srt_fell_on_cifar10_and_why(monkeypatch)
         assert f"{log(1 + 10 * weight):.1f} at {name}" in flat
 
 
+def test_the_page_of_fidelity_says_how_often_one_class_held_spatial_srt():
+    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    runs = {each.name: each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"}
+
+    def held(run):
+        assert len(run.log["step"]) == 100
+        return sum(share >= 0.5 for share in run.log["largest_class_share"])
+
+    found = []
+    for weight in ("0.15", "0.2", "0.25", "0.3"):
+        trial = at_weight("cifar10", "srt", weight)
+        run, theirs = runs[trial], printed("Table 1", trial)
+        cells = [
+            f"{100 * run.report.accuracy(name):.2f} | {theirs[name or 'clean']:.2f}" for name in (None, "gridadv")
+        ]
+        found.append(held(run))
+        assert f"| {weight} | {trial} | {' | '.join(cells)} | {found[-1]} |" in page
+    assert found[-1] > 2 * max(found[:-1])
+    assert f"in {held(runs['cifar10-spatial-srt-authors'])} of 100 records (cifar10-spatial-srt-authors)" in page
+
+
+def test_the_page_of_fidelity_says_how_far_rt_is_above_the_papers_over_lambda():
+    found = Measured([each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"])
+    apart = {
+        weight: found.figure(Cell(trial, "gridadv")).mean - printed("Table 1", trial)["gridadv"]
+        for weight in ("0.15", "0.2", "0.25", "0.3")
+        for trial in [at_weight("cifar10", "rt", weight)]
+    }
+    assert (
+        f"RT is {min(apart.values()):.1f} to {max(apart.values()):.1f} points above them under GridAdv over the four "
+        f"lambdas, {apart['0.2']:.1f} at 0.2"
+    ) in " ".join((ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8").split())
+
+
 def test_the_page_of_fidelity_says_how_far_spatial_defenses_on_mnist_are_from_the_paper():
     found = Measured([each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"])
 

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from six_by_six import network, predicted, seeded
+from unperturbed.answers import frozen
 from unperturbed.attacks import (
     DDN,
     JSMA,
@@ -31,7 +32,6 @@ from unperturbed.attacks.searched import FoolingFirst
 from unperturbed.evaluation import evaluate
 from unperturbed.losses import cross_entropy, margin
 from unperturbed.neighborhoods import L2
-from unperturbed.objectives import frozen
 from unperturbed.report import loads
 from unperturbed.risks import NO_CLASS, decided
 

@@ -10,13 +10,13 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from six_by_six import answers, network, predicted, seeded
+from unperturbed.answers import frozen
 from unperturbed.attacks import AutoAttack, autoattack, pgd, rounds
 from unperturbed.attacks.apgd import APGD, difference_of_logits_ratio, targeted_difference_of_logits_ratio
 from unperturbed.attacks.fab import FAB
 from unperturbed.attacks.rounds import carried_out, repeated
 from unperturbed.attacks.square import Square, placed, pyramids
 from unperturbed.neighborhoods import L2, Linf
-from unperturbed.objectives import frozen
 
 BALLS = {"Linf": Linf(eps=0.06), "L2": L2(eps=0.3)}
 both_balls = pytest.mark.parametrize("ball", BALLS.values(), ids=BALLS)

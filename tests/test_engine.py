@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tiny import trainer_with
+from unperturbed.answers import frozen, own_opinion, passes
 from unperturbed.attacks import AutoAttack
 from unperturbed.attacks.apgd import APGD
 from unperturbed.attacks.fab import FAB
@@ -43,21 +44,7 @@ from unperturbed.images import Images, parts
 from unperturbed.losses import Loss, cross_entropy
 from unperturbed.models import DigitsCNN, PreActResNet18, ResNet, ResNet18, SmallCNN, WideResNet
 from unperturbed.neighborhoods import L2, Linf, Spatial
-from unperturbed.objectives import (
-    AT,
-    KLR,
-    SRT,
-    TRADES,
-    UAT,
-    Batch,
-    Mixture,
-    Objective,
-    Standard,
-    Terms,
-    frozen,
-    own_opinion,
-    passes,
-)
+from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Objective, Standard, Terms
 from unperturbed.processes import Processes
 from unperturbed.recipe import SGD
 from unperturbed.schedules import Piecewise

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tiny import trainer_with
+from unperturbed.answers import frozen, passes
 from unperturbed.attacks import AutoAttack, CarliniWagnerL2, cw_linf, grid, pgd
 from unperturbed.attacks.apgd import APGD
 from unperturbed.attacks.fab import FAB
@@ -33,7 +34,7 @@ from unperturbed.evaluation import evaluate
 from unperturbed.images import Images, parts
 from unperturbed.models import DigitsCNN, ResNet, ResNet18, WideResNet
 from unperturbed.neighborhoods import L2, Linf, Spatial
-from unperturbed.objectives import SRT, TRADES, frozen, passes
+from unperturbed.objectives import SRT, TRADES
 from unperturbed.recipe import SGD
 from unperturbed.recipes import usual_budget
 from unperturbed.reservoir import Reservoir, image_files

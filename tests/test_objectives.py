@@ -10,9 +10,10 @@ from torch.nn.utils import parametrizations, parametrize
 
 from reference import objectives as slow
 from reference import solvers as slow_solvers
+from unperturbed.answers import frozen
 from unperturbed.losses import cross_entropy
 from unperturbed.neighborhoods import Linf
-from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Objective, Standard, Terms, frozen
+from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Objective, Standard, Terms
 from unperturbed.solvers import PGD, WorstOfK
 
 SOLVER = PGD(around=Linf(eps=0.1), steps=4, step_size=0.04, noise=0.01)

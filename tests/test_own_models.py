@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import unperturbed as up
+from unperturbed.answers import frozen
 from unperturbed.averaging import estimate_batchnorm
 from unperturbed.awp import perturbed_weights
 from unperturbed.engine import Accelerated, Engine, layout_kept
 from unperturbed.engine.constant import constant
 from unperturbed.engine.layouts import PLAIN, lay_out, layout_for
-from unperturbed.objectives import frozen
 
 SOLVER = up.PGD(steps=2)
 ATTACKS = {"pgd": up.attacks.pgd(steps=2), "random": up.attacks.random(draws=2), "ddn": up.attacks.DDN(steps=2)}

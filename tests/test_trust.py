@@ -9,11 +9,11 @@ from torch import nn
 
 import broken_models as broken
 import unperturbed as up
+from unperturbed.answers import frozen
 from unperturbed.datasets import load
 from unperturbed.losses import Against, margin
 from unperturbed.models import DigitsCNN
 from unperturbed.neighborhoods import L2, Blur, Linf, Spatial
-from unperturbed.objectives import frozen
 from unperturbed.trust import CHECKS, Card, Finding, trust
 from unperturbed.trust.binarization import last_linear
 from unperturbed.trust.check import noticeable

@@ -6,6 +6,7 @@ from .signals import ending_at_once, started_as_command
 
 with ending_at_once() if started_as_command() else nullcontext():
     from . import attacks, models, recipes
+    from .answers import frozen
     from .averaging import Average
     from .data import Data
     from .evaluation import evaluate
@@ -25,7 +26,7 @@ with ending_at_once() if started_as_command() else nullcontext():
         Spatial,
         TurnThenShift,
     )
-    from .objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Objective, Standard, Terms, frozen
+    from .objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Objective, Standard, Terms
     from .recipe import SGD, Recipe, Teacher, Validation
     from .report import Report
     from .schedules import Cyclic, Piecewise, Ramp, Schedule

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Generator, Tensor, nn
 
+from .answers import frozen, own_opinion
 from .losses import Loss
-from .objectives import SRT, Batch, Mixture, Objective, Terms, frozen, own_opinion, with_solvers
+from .objectives import SRT, Batch, Mixture, Objective, Terms, with_solvers
 from .solvers import Solver
 
 

@@ -8,11 +8,11 @@ from typing import Any, Literal
 import torch
 from torch import Generator, Tensor, nn
 
+from .answers import frozen
 from .attacks import Attack, AutoAttack, MinimumNorm
 from .engine import Accelerated, Engine, Precision, engine_for
 from .inputs import require_tensor
 from .losses import margin
-from .objectives import frozen
 from .risks import decided
 
 NUMBERS_ON_A_GPU = 8192 * 3 * 32 * 32

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .answers import frozen
 from .attacks import Attack, Bounded, MinimumNorm
 from .defender import Defender, defended, precision_for
 from .engine import Engine, Precision, arrays_kept_by, kept_by, layout_kept
 from .inputs import as_float, check_labels, check_model, check_pixels, output_classes, require, require_tensor
-from .objectives import frozen
 from .printing import quoted
 from .processes import own_device, present
 from .report import MOST_CLASSES, AttackResult, Report

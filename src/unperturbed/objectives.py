@@ -4,16 +4,14 @@ An objective is a frozen value that maps a classifier and a batch to two terms. 
 never logs and never waits for a device, so `objective(f, Batch(x, y, u), rng).total` fits any training loop.
 """
 
-from collections import abc
 from collections.abc import Callable
-from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.nn.utils import parametrize
 
+from .answers import Forward, frozen, outer_logits, own_opinion, passes
 from .losses import Against, cross_entropy, kl, mean
 from .neighborhoods import in_a_line, require_each, require_radius
 from .solvers import PGD, Solver, WorstOfK, require_choice, require_solver, takes
@@ -89,7 +87,7 @@ class SRT:
     solver: Solver = field(default_factory=PGD)
     weight: float = 1.0
     """lambda, the price of robust risk"""
-    forward: Literal["separate", "together"] = "separate"
+    forward: Forward = "separate"
     """clean and perturbed images in two forward passes or in one: BatchNorm takes its statistics from a pass, and
     where perturbations change these, as warps do, one is better"""
     mean: Literal["terms", "images"] = "terms"
@@ -237,64 +235,9 @@ def require_objective(name: str, objective: object) -> None:
         )
 
 
-def own_opinion(f: nn.Module, x: Tensor) -> Tensor:
-    """The logits f gives x, as constants; their argmax is C(x)."""
-    with torch.no_grad():
-        return f(x)
-
-
 def with_pseudo_labels(batch: Batch) -> tuple[Tensor, Tensor]:
     """The labeled images, and those of u that a labeler has labeled, with all of these labels."""
     if batch.opinion is None or len(batch.u) == 0:
         return batch.x, batch.y
     guessed = batch.opinion[len(batch.x) :].argmax(1)
     return torch.cat([batch.x, batch.u]), torch.cat([batch.y, guessed])
-
-
-def outer_logits(
-    f: nn.Module, clean: Tensor, perturbed: Tensor, forward: Literal["separate", "together"]
-) -> tuple[Tensor, ...]:
-    """The outer forward passes, clean first."""
-    if forward == "separate":
-        return passes(f, clean, perturbed)
-    return f(torch.cat([clean, perturbed])).split([len(clean), len(perturbed)])
-
-
-@runtime_checkable
-class SeveralPasses(Protocol):
-    """A classifier that takes several passes at a time."""
-
-    def in_several_passes(self, *batches: Tensor) -> tuple[Tensor, ...]:
-        """The answers to each batch, as if one had come after the other."""
-        ...
-
-
-def passes(f: nn.Module, *batches: Tensor) -> tuple[Tensor, ...]:
-    """The answers of f to several batches, each a pass of its own."""
-    if isinstance(f, SeveralPasses):
-        return f.in_several_passes(*batches)
-    return tuple(f(batch) for batch in batches)
-
-
-@contextmanager
-def frozen(f: nn.Module) -> abc.Generator[None]:
-    """Evaluation mode and no parameter gradients while an adversary queries f; both are restored, come what may."""
-    modes = [(module, module.training) for module in f.modules()]
-    # Weights that torch.func.functional_call was given may be results of operations, which have no flag to change.
-    flags = [(parameter, parameter.requires_grad) for parameter in f.parameters() if parameter.is_leaf]
-    if not torch.is_inference_mode_enabled() and any(parameter.is_inference() for parameter, _ in flags):
-        raise ValueError(
-            "weights made within torch.inference_mode have no gradients: make or load the model outside, or "
-            "copy.deepcopy it there"
-        )
-    try:
-        f.eval()
-        for parameter, _ in flags:  # TorchScript refuses to do that for a whole module.
-            parameter.requires_grad_(False)
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-        for parameter, flag in flags:
-            parameter.requires_grad_(flag)
-        parametrize._cache.clear()  # pyright: ignore[reportPrivateUsage]  What was computed meanwhile has no gradient.

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .answers import frozen
 from .inputs import as_float
 from .losses import Against, margin
-from .objectives import frozen
 from .recipe import Validation
 from .risks import decided
 from .runtime import generator

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .answers import own_opinion
 from .averaging import AveragedModel, gathering
 from .awp import perturbed_weights, remembering
 from .batches import ProportionalBatches
@@ -20,7 +21,7 @@ from .data import augment
 from .engine import Accelerated, Engine, Hastener, Numbers, Recorded, fused, stateless
 from .images import Images
 from .inputs import as_float, require
-from .objectives import Batch, Objective, Terms, own_opinion
+from .objectives import Batch, Objective, Terms
 from .processes import Processes
 from .recipe import Recipe
 from .reservoir import Ahead, Reservoir

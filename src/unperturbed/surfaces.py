@@ -9,10 +9,10 @@ from typing import Literal, get_args
 import torch
 from torch import Generator, Tensor, nn
 
+from .answers import frozen
 from .inputs import as_float, check_images, check_labels, output_classes
 from .losses import cross_entropy, margin, slope_of
 from .neighborhoods import Linf, Spatial, require_radius
-from .objectives import frozen
 from .runtime import generator
 from .solvers import require_choice, require_count
 

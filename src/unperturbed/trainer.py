@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .answers import frozen
 from .averaging import estimate_batchnorm, freshly_estimated, require_average
 from .batches import ProportionalBatches
 from .cutting import require_parts
@@ -15,7 +16,7 @@ from .engine import Engine, engine_for
 from .guards import CollapseAlarm, DivergedError, blame, has_robust_term, normalizes_apart
 from .images import Images, for_statistics
 from .inputs import as_float
-from .objectives import Terms, frozen
+from .objectives import Terms
 from .processes import present, shared
 from .progress import Record, Watcher
 from .recipe import Recipe

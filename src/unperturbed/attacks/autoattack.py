@@ -6,8 +6,8 @@ from typing import Literal
 import torch
 from torch import Generator, Tensor, nn
 
+from ..answers import frozen
 from ..neighborhoods import L2, Linf, require_around
-from ..objectives import frozen
 from ..risks import decided
 from ..solvers import require_positive
 from .apgd import APGD

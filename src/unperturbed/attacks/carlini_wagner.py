@@ -6,9 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
+from ..answers import frozen
 from ..losses import margin, slope_of
 from ..neighborhoods import L2, norm
-from ..objectives import frozen
 from ..risks import decided
 from ..solvers import require_count, require_positive
 from .rounds import State, chosen, repeated, standing

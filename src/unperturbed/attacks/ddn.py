@@ -6,9 +6,9 @@ from math import cos, pi
 import torch
 from torch import Generator, Tensor, nn
 
+from ..answers import frozen
 from ..losses import cross_entropy, slope_of
 from ..neighborhoods import L2, norm, to_be_drawn
-from ..objectives import frozen
 from ..risks import decided
 from ..solvers import require_count, require_positive
 from .rounds import followed

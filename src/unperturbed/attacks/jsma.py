@@ -6,9 +6,9 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
+from ..answers import frozen
 from ..losses import slope_of
 from ..neighborhoods import L0, changed_pixels
-from ..objectives import frozen
 from ..risks import decided
 from ..solvers import require_count
 from .rounds import followed

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor, nn
 
+from ..answers import frozen
 from ..neighborhoods import L0, changed_pixels
-from ..objectives import frozen
 from ..risks import decided
 from ..solvers import require_count
 from .rounds import standing

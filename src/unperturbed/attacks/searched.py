@@ -6,9 +6,9 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Generator, Tensor, nn
 
+from ..answers import frozen
 from ..losses import Against, PerImageLoss, cross_entropy, margin, of_each
 from ..neighborhoods import L2, Box, Composed, Linf, Neighborhood, Spatial, require_around
-from ..objectives import frozen
 from ..risks import NO_CLASS, decided
 from ..solvers import (
     FGSM,

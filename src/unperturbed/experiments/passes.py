@@ -9,8 +9,9 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
+from ..answers import frozen
 from ..attacks import AutoAttack, Pointwise
-from ..objectives import Batch, frozen
+from ..objectives import Batch
 from ..recipe import Recipe
 from ..recipes.budgets import Stated
 

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from ..answers import frozen
 from ..evaluation import AttackWatcher
 from ..inputs import as_float, check_images, check_labels, check_model, output_classes, require_tensor
 from ..neighborhoods import L2, Linf, Neighborhood, Spatial, TurnThenShift, require_around
-from ..objectives import frozen
 from ..runtime import derived_seed, pick_device, provenance, random_numbers_kept
 from ..solvers import require_positive
 from .attacking import ATTACK_CHECKS

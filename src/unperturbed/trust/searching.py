@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from torch import Generator, Tensor, nn, no_grad
 
+from ..answers import frozen
 from ..attacks import Attack, Searched, grid, random
 from ..attacks.rounds import carried_out
 from ..attacks.square import Square
 from ..neighborhoods import Neighborhood
-from ..objectives import frozen
 from .check import Check, Outcome, judged, noticeable, percent
 from .subject import STEPS, Ball, Queries, Subject, gradient_ascent
 

@@ -1,0 +1,65 @@
+"""How f is asked: frozen while an adversary asks, for an opinion as a constant, in one outer pass or in several."""
+
+from collections import abc
+from contextlib import contextmanager
+from typing import Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+Forward = Literal["separate", "together"]
+"""each term of an objective in a forward pass of its own, or all in one, of which BatchNorm takes its statistics"""
+
+
+def own_opinion(f: nn.Module, x: Tensor) -> Tensor:
+    """The logits f gives x, as constants; their argmax is C(x)."""
+    with torch.no_grad():
+        return f(x)
+
+
+def outer_logits(f: nn.Module, first: Tensor, second: Tensor, forward: Forward) -> tuple[Tensor, ...]:
+    """The answers of f to both, in the outer forward passes or in one."""
+    if forward == "separate":
+        return passes(f, first, second)
+    return f(torch.cat([first, second])).split([len(first), len(second)])
+
+
+@runtime_checkable
+class SeveralPasses(Protocol):
+    """A classifier that takes several passes at a time."""
+
+    def in_several_passes(self, *batches: Tensor) -> tuple[Tensor, ...]:
+        """The answers to each batch, as if one had come after the other."""
+        ...
+
+
+def passes(f: nn.Module, *batches: Tensor) -> tuple[Tensor, ...]:
+    """The answers of f to several batches, each a pass of its own."""
+    if isinstance(f, SeveralPasses):
+        return f.in_several_passes(*batches)
+    return tuple(f(batch) for batch in batches)
+
+
+@contextmanager
+def frozen(f: nn.Module) -> abc.Generator[None]:
+    """Evaluation mode and no parameter gradients while an adversary queries f; both are restored, come what may."""
+    modes = [(module, module.training) for module in f.modules()]
+    # Weights that torch.func.functional_call was given may be results of operations, which have no flag to change.
+    flags = [(parameter, parameter.requires_grad) for parameter in f.parameters() if parameter.is_leaf]
+    if not torch.is_inference_mode_enabled() and any(parameter.is_inference() for parameter, _ in flags):
+        raise ValueError(
+            "weights made within torch.inference_mode have no gradients: make or load the model outside, or "
+            "copy.deepcopy it there"
+        )
+    try:
+        f.eval()
+        for parameter, _ in flags:  # TorchScript refuses to do that for a whole module.
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        for parameter, flag in flags:
+            parameter.requires_grad_(flag)
+        parametrize._cache.clear()  # pyright: ignore[reportPrivateUsage]  What was computed meanwhile has no gradient.

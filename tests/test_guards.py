@@ -39,10 +39,12 @@ def test_where_batchnorm_sees_warped_images_by_themselves_one_pass_is_a_remedy()
     [
         (DigitsCNN(), SRT(), True),
         (DigitsCNN(), SRT(forward="together"), False),
+        (DigitsCNN(), UAT(), True),
+        (DigitsCNN(), UAT(forward="together"), False),
         (DigitsCNN(), KLR(), False),
         (SmallCNN(), SRT(), False),
     ],
-    ids=["two passes", "one pass", "KLR", "no BatchNorm"],
+    ids=["two passes", "one pass", "UAT in two", "UAT in one", "KLR", "no BatchNorm"],
 )
 def test_clean_and_perturbed_images_are_normalized_apart_by_batchnorm_in_two_passes(model, objective, apart):
     shape = (1, 8, 8) if isinstance(model, DigitsCNN) else (1, 28, 28)

@@ -200,10 +200,17 @@ def test_a_solver_of_the_user_is_a_plain_function(f, batch):
 
 
 @pytest.mark.parametrize(
-    ("forward", "outer_calls"), [("separate", [(True, 4), (True, 10)]), ("together", [(True, 14)])]
+    ("objective", "outer_calls"),
+    [
+        (SRT(solver=SOLVER), [(True, 4), (True, 10)]),
+        (SRT(solver=SOLVER, forward="together"), [(True, 14)]),
+        (UAT(solver=SOLVER), [(True, 10), (True, 4)]),
+        (UAT(solver=SOLVER, forward="together"), [(True, 14)]),
+    ],
+    ids=["SRT", "SRT together", "UAT", "UAT together"],
 )
-def test_the_adversary_sees_evaluation_mode_and_the_outer_passes_see_training(forward, outer_calls, f, batch, rng):
-    SRT(solver=SOLVER, forward=forward)(f, batch, rng)
+def test_the_adversary_sees_evaluation_mode_and_the_outer_passes_see_training(objective, outer_calls, f, batch, rng):
+    objective(f, batch, rng)
     assert f[0].calls == [(False, 10)] * (1 + SOLVER.steps) + outer_calls
 
 
@@ -329,7 +336,7 @@ def test_labels_are_smoothed_by_a_share_of_their_weight(smoothing):
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [(SRT, "forward"), (SRT, "mean"), (SRT, "targets"), (KLR, "labels_on"), (UAT, "form")],
+    [(SRT, "forward"), (SRT, "mean"), (SRT, "targets"), (KLR, "labels_on"), (UAT, "form"), (UAT, "forward")],
 )
 def test_an_objective_refuses_a_word_that_it_does_not_know(kind, name):
     with pytest.raises(ValueError, match=rf"{kind.__name__}\.{name} must be .* or .*, got 'togther'"):

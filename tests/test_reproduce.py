@@ -205,14 +205,14 @@ def test_models_compared_over_lambda_are_attacked_as_far_as_their_tables_say():
         assert {trial.budget for trial in experiments()[name].trials} == {budget}
 
 
-def test_where_lambda_grows_rt_and_srt_are_else_as_they_are_printed():
+def test_where_lambda_grows_defenses_are_else_as_they_are_printed():
     trials = [
         trial
         for name in ("table-2", "table-4", "figure-unlabeled")
         for trial in experiments()[name].trials
         if trial.variant.startswith("-ramped")
     ]
-    assert len(trials) == 8 + 2 + 5
+    assert len(trials) == 8 + 3 + 5
     for trial in trials:
         passes = "together" if "-one-pass" in trial.variant else "separate"
         assert trial.recipe.ramp == Ramp(over=0.5) and trial.recipe.objective.forward == passes
@@ -252,7 +252,7 @@ def test_the_shortest_trainings_are_timed_alone_over_the_epochs_that_they_are_ca
 def test_runs_that_experiments_share_are_trained_once():
     every = planned(list(experiments().values()), "paper", "own", (0,))
     names = [run.name for run in every]
-    assert len(names) == len(set(names)) == 169
+    assert len(names) == len(set(names)) == 170
     recipes = [replace(run.recipe, name="") for run in every]
     assert len(set(recipes)) == len(recipes)
     assert "cifar10-spatial-srt-seed-0" in [run.name for run in planned(chosen(["table-1"]), "paper", "own", (0,))]
@@ -274,7 +274,7 @@ def test_small_networks_share_a_gpu_and_timed_runs_do_not():
     assert max(len(group) for group in together) == 4
     assert all(len(group) == 1 for group in groups(runs, 1))
     (timed_elsewhere,) = planned(chosen(["table-3"]), "paper", "own", (0,), "cifar10-spatial-srt-seed-0")
-    (large,) = planned(chosen(["table-4"]), "paper", "resnet-18", (0,), "cifar10-pixel-uat-*")
+    (large,) = planned(chosen(["table-4"]), "paper", "resnet-18", (0,), "cifar10-pixel-uat-resnet18-*")
     assert timed_elsewhere.alone
     assert large.alone
     untimed = planned(chosen(["table-3", "table-8"]), "paper", "own", (0,), timing=False)

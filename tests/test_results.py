@@ -666,6 +666,35 @@ def test_the_page_of_fidelity_shows_how_uat_fell():
     assert max(script["log"]["largest_class_share"]) < 0.2, "that run had no such fall"
 
 
+def test_the_page_of_fidelity_shows_how_uat_told_both_passes_apart_on_cifar10(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    from running_statistics import CLEAN, KEPT, markdown
+
+    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    flat, name = " ".join(page.split()), "cifar10-pixel-uat-resnet18-seed-0"
+    run = loads((ROOT / "results" / "reproduce" / "paper" / f"{name}.json").read_text(encoding="utf-8"))
+    steps = [6050, 17350, 24850, 28600, 34200, 46875]
+    at = [run.log["step"].index(step) for step in steps]
+    rows = {
+        "the term of the labels": [f"{run.log['standard'][place]:.2f}" for place in at],
+        "the KL term": [f"{run.log['robust'][place]:.3f}" for place in at],
+        "labeled images that C(x) gets right (its most frequent class)": [
+            f"{run.log['labeled_accuracy'][place]:.0%} ({run.log['largest_class_share'][place]:.0%})" for place in at
+        ],
+    }
+    for words, cells in rows.items():
+        assert f"| {words} | {' | '.join(cells)} |" in page
+    assert f"A term of {run.log['standard'][-1]:.2f} means" in page
+    assert f"term, {max(run.log['robust']):.2f} at most, was never large" in flat
+    assert {run.report.accuracy(each.name) for each in run.report.attacks} | {run.report.accuracy()} == {0.1}
+    result = json.loads((ROOT / "results" / "running-statistics.json").read_text(encoding="utf-8"))
+    assert markdown(result) in page
+    assert f"at its checkpoint of step {result['runs'][name]['step']:,}" in flat
+    assert {f"the first {each['images']} test images" in page for each in result["runs"].values()} == {True}
+    uat = result["runs"][name]["found"]
+    assert uat[KEPT]["largest_class_share"] == 1 and uat[CLEAN]["clean"] > 75 and uat[CLEAN]["pgd"] == 0
+
+
 def test_the_page_of_fidelity_shows_how_srt_fell_on_cifar10_and_why(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from constant import READINGS

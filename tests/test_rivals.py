@@ -157,6 +157,16 @@ def test_uat_plusplus_has_both_kinds_of_targets(f, batch, opinion, rng):
     assert terms.robust.item() == pytest.approx(UAT(solver=SOLVER, weight=3.0)(f, batch, seeded()).robust.item())
 
 
+@pytest.mark.parametrize("form", ["OT", "++"])
+def test_one_pass_of_uat_answers_what_two_do_where_no_batchnorm_is(form, f, batch, opinion, rng):
+    batch = batch._replace(opinion=opinion)
+    one, two = (
+        UAT(solver=SOLVER, weight=3.0, form=form, forward=forward)(f, batch, seeded())
+        for forward in ("together", "separate")
+    )
+    torch.testing.assert_close(one, two)
+
+
 def test_a_mixture_is_the_mean_of_its_objectives(f, batch, rng):
     parts = (AT(solver=SOLVER), TRADES(solver=SOLVER), Standard())
     mixed = Mixture(objectives=parts)(f, batch, seeded())

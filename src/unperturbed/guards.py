@@ -118,8 +118,8 @@ def asks_labeler(objective: Objective, unlabeled: int) -> bool:
 
 
 def normalizes_apart(f: nn.Module, objective: Objective) -> bool:
-    """Whether clean and perturbed images go through BatchNorms in passes of their own."""
-    return isinstance(objective, SRT) and objective.forward == "separate" and bool(norms_in(f))
+    """Whether images of both terms go through BatchNorms in passes of their own."""
+    return isinstance(objective, SRT | UAT) and objective.forward == "separate" and bool(norms_in(f))
 
 
 def has_robust_term(objective: Objective) -> bool:

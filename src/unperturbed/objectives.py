@@ -182,20 +182,25 @@ class UAT:
     """beta, the price of inconsistency; 6 in its paper, 1 on CIFAR-10 in the SRT paper"""
     form: Literal["OT", "++"] = "OT"
     """online targets alone, or with fixed targets too"""
+    forward: Forward = "separate"
+    """both terms in two forward passes or in one, as in SRT"""
 
     def __post_init__(self) -> None:
         require_solver("UAT.solver", self.solver)
         require_radius("UAT.weight", self.weight)
         require_choice("UAT.form", self.form, "OT", "++")
+        require_choice("UAT.forward", self.forward, "separate", "together")
 
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
         pool = torch.cat([batch.x, batch.u])
+        x, y = (batch.x, batch.y) if self.form == "OT" else with_pseudo_labels(batch)
         with frozen(f):
             present = own_opinion(f, pool)
             perturbed = self.solver(Against(kl, f, present), pool, rng)
-        consistency = self.weight * mean(kl(f(perturbed), present))
-        labels = Standard() if self.form == "OT" else AT(solver=self.solver)
-        return Terms(standard=labels(f, batch, rng).standard, robust=consistency)
+            shown = x if self.form == "OT" else self.solver(Against(cross_entropy, f, y), x, rng)
+        on_perturbed, on_shown = outer_logits(f, perturbed, shown, self.forward)
+        consistency = self.weight * mean(kl(on_perturbed, present))
+        return Terms(standard=mean(cross_entropy(on_shown, y)), robust=consistency)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,9 @@
-"""RT and SRT whose lambda grows while C(x) is learned from the labels, where at full strength C(x) stays constant."""
+"""Defenses whose lambda grows while C(x) is learned from the labels: at full strength C(x) may become constant."""
 
 from dataclasses import replace
 from typing import cast
 
-from ..objectives import SRT
+from ..objectives import SRT, UAT
 from ..recipes.methods import LEARNED_FIRST
 from .definition import Trial
 
@@ -22,5 +22,5 @@ def ramped(trial: Trial, label: str) -> Trial:
 def first_learned(trial: Trial, label: str) -> Trial:
     """The trial with a lambda that grows, clean and perturbed images in one pass: C(x) has less room to fall."""
     grown = ramped(trial, label)
-    recipe = replace(grown.recipe, objective=replace(cast(SRT, grown.recipe.objective), forward="together"))
+    recipe = replace(grown.recipe, objective=replace(cast(SRT | UAT, grown.recipe.objective), forward="together"))
     return replace(grown, recipe=recipe, variant=RAMPED + IN_ONE_PASS + trial.variant)

@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import NoReturn
 
@@ -15,6 +15,7 @@ from .progress import Watcher
 from .runs import RunDirectory
 from .signals import StoppedError
 from .trainer import Trainer
+from .turns import Steps
 
 STEPS_BETWEEN_AGREEMENTS = 10
 """steps after which processes that train together ask each other whether to stop"""
@@ -22,7 +23,7 @@ STEPS_BETWEEN_AGREEMENTS = 10
 
 def running(
     run: RunDirectory, trainer: Trainer, use: Use, watcher: Watcher | None, seconds: float, *, alone: bool
-) -> Iterator[int]:
+) -> Steps:
     """The steps of a run, which leaves its log, its checkpoints and at last its weights in its directory."""
     if not trainer.processes.first:
         yield from trainer.steps_to_take()

@@ -1,7 +1,7 @@
 """The training loop: one stateful class, stopped and resumed at any step without a trace."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from .recipe import Recipe
 from .runtime import generator
 from .selection import Selection
 from .step import Step
-from .turns import run_together
+from .turns import Steps, run_together
 
 PROBE = 256
 """images of each part on which C(x) is watched"""
@@ -161,7 +161,7 @@ class Trainer:
         write_log: Callable[[Record], None] | None = None,
         write_checkpoint: Callable[[], None] | None = None,
         checkpoint_seconds: float = 60.0,
-    ) -> Iterator[int]:
+    ) -> Steps:
         """Take a step whenever the next one is asked for, with all that a run does between its steps."""
         logged = saved = time.perf_counter()
         logged_step = self.step
@@ -172,11 +172,15 @@ class Trainer:
                 watcher.stepped(self.step, self.recipe.steps)
                 while self.remarks:
                     watcher.warned(self.remarks.pop(0))
-            if len(self.images.validation) and (done or self.step % self.recipe.validation.every == 0):
+            measures = len(self.images.validation) and (done or self.step % self.recipe.validation.every == 0)
+            logs = done or self.step % self.recipe.log_every == 0
+            if measures or logs:
+                yield from self.caught_up()
+            if measures:
                 with self.outer.engine.arithmetic():
                     self.selection.measure(self.result_so_far(), self.step)
                 done = done or bool(self.selection.fallen)
-            if done or self.step % self.recipe.log_every == 0:
+            if logs or done:
                 self.require_finite()
                 record = self.record(self.step - logged_step, time.perf_counter() - logged)
                 logged, logged_step = time.perf_counter(), self.step
@@ -189,6 +193,13 @@ class Trainer:
         if watcher is not None and self.selection.fallen:
             watcher.warned(self.selection.fallen)
         self.finish()
+
+    def caught_up(self) -> Steps:
+        """Let other runs of this process go on until the device has done what this one has asked for."""
+        if self.device.type == "cuda" and self.processes.count == 1:  # Several processes have to stop at one step.
+            done = torch.cuda.Event()
+            done.record()
+            yield done
 
     @property
     def result(self) -> nn.Module:

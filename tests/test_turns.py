@@ -1,0 +1,101 @@
+"""Runs side by side: each gets its turn, none waits for what another makes a device do, none stops within a step."""
+
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+import pytest
+import torch
+
+from tiny import TINY
+from unperturbed.runs import RunDirectory
+from unperturbed.signals import StoppedError
+from unperturbed.trainer import Trainer
+from unperturbed.training import train_together
+from unperturbed.turns import run_together
+
+CPU = torch.device("cpu")
+CLOCK = {"images_per_second", "seconds"}
+
+
+@dataclass
+class Work:
+    """Work of a device that is done once it was asked for so many times, or waited for."""
+
+    left: int
+    waits: list[str] = field(default_factory=list)
+
+    def query(self) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+    def synchronize(self) -> None:
+        self.left = 0
+        self.waits.append("waited")
+
+
+def run(name, items, seen):
+    """A run that takes these steps and waits for this work, and tells what it has come to."""
+    for item in items:
+        if isinstance(item, int):
+            seen.append(f"{name}{item}")
+        yield item
+    seen.append(f"{name} ended")
+
+
+def timeless(log):
+    return [{name: value for name, value in record.items() if name not in CLOCK} for record in log]
+
+
+def stop_at(times):
+    """A question that is answered with yes from that time on."""
+    asked = count(1)
+    return lambda: next(asked) >= times
+
+
+def test_runs_take_turns_until_all_end():
+    seen: list[str] = []
+    assert run_together([run("a", [1, 2], seen), run("b", [1, 2, 3], seen)], CPU)
+    assert seen == ["a1", "b1", "a2", "b2", "a ended", "b3", "b ended"]
+
+
+def test_others_go_on_while_a_run_waits_for_the_device():
+    seen: list[str] = []
+    work = Work(left=2)
+    assert run_together([run("a", [1, work, 2], seen), run("b", [1, 2, 3, 4, 5], seen)], CPU)
+    assert seen == ["a1", "b1", "b2", "b3", "b4", "a2", "b5", "a ended", "b ended"]
+    assert not work.waits
+
+
+def test_where_all_runs_wait_the_device_is_waited_for():
+    seen: list[str] = []
+    first, second = Work(left=10**9), Work(left=1)
+    assert run_together([run("a", [1, first, 2], seen), run("b", [1, second, 2], seen)], CPU)
+    assert first.waits == ["waited"]
+    assert not second.waits
+    assert seen == ["a1", "b1", "a2", "a ended", "b2", "b ended"]
+
+
+@pytest.mark.parametrize("after", [[2], []], ids=["before another step", "before its end"])
+def test_a_run_that_waits_when_all_are_to_stop_ends_its_step_first(after):
+    seen: list[str] = []
+    work = Work(left=10**9)
+    runs = [run("a", [1, work, *after], seen), run("b", range(1, 9), seen)]
+    assert not run_together(runs, CPU, stop_at(4))
+    assert work.waits == ["waited"]
+    assert seen[-1] == ("a2" if after else "a ended")
+    assert "a1" in seen and "b ended" not in seen
+
+
+@pytest.mark.parametrize("times", range(2, 18))
+def test_runs_leave_the_same_log_wherever_they_are_stopped(times, tmp_path, monkeypatch):
+    recipes = {"one": TINY, "other": replace(TINY, seed=1)}
+    train_together({tmp_path / "whole" / name: recipe for name, recipe in recipes.items()}, device="cpu")
+    monkeypatch.setattr(Trainer, "caught_up", lambda self: iter([Work(left=self.recipe.seed * 4)]))
+    stopped = {tmp_path / "stopped" / name: recipe for name, recipe in recipes.items()}
+    with pytest.raises(StoppedError):
+        train_together(stopped, device="cpu", stop=stop_at(times))
+    train_together(stopped, device="cpu")
+    for name in recipes:
+        whole, parts = (RunDirectory(tmp_path / how / name) for how in ("whole", "stopped"))
+        assert parts.weights.read_bytes() == whole.weights.read_bytes()
+        assert timeless(parts.read_log()) == timeless(whole.read_log())

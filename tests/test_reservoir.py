@@ -141,7 +141,9 @@ def test_labeled_images_keep_a_share_of_each_batch_however_many_unlabeled_ones_t
     drawn = torch.cat([order.labeled_rows(step) for step in range(25)])
     assert drawn.bincount(minlength=100).tolist() == [8] * 100
     assert batches(unlabeled=30, least_labeled=2).counts(0)[0] > 2, "where their share is larger, it counts"
-    with pytest.raises(ValueError, match="--least-labeled must be from 1 to the batch of 11, got 12: lower it"):
+    with pytest.raises(
+        ValueError, match=r"least_labeled \(--least-labeled\) must be from 1 to the batch of 11, got 12: lower it"
+    ):
         batches(least_labeled=12)
 
 

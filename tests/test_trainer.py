@@ -434,10 +434,13 @@ def test_batches_hold_floats_in_the_unit_interval_and_labels_that_belong_to_thei
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"batch": 20}, "1 of a batch of 20 are labeled: raise the batch, or set --least-labeled 2"),
+        (
+            {"batch": 20},
+            "1 of a batch of 20 are labeled: raise the batch, or set least_labeled (--least-labeled) to 2",
+        ),
         (
             {"batch": 60, "microbatch": 20},
-            "3 of a batch of 60 are labeled, in 3 parts: raise --microbatch, or set --least-labeled 6",
+            "3 parts: raise --microbatch, or set least_labeled (--least-labeled) to 6",
         ),
     ],
 )

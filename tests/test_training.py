@@ -662,3 +662,16 @@ def test_fit_refuses_what_it_cannot_use_in_a_sentence(given, words):
     with pytest.raises(ValueError, match=words) as error:
         fit(settings.pop("model"), **({"labeled": labeled} | settings))
     assert "\n" not in str(error.value)
+
+
+def test_fit_takes_the_number_of_labeled_images_that_it_advises():
+    def fitted(**settings: int) -> nn.Module:
+        model = nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+        few = (IMAGES[:4], LABELS[:4])
+        return fit(
+            model, labeled=few, unlabeled=IMAGES.repeat(2, 1, 1, 1)[:36], steps=4, batch=10, device="cpu", **settings
+        )
+
+    with pytest.raises(ValueError, match=r"a single image.* set least_labeled \(--least-labeled\) to 2$"):
+        fitted()
+    fitted(least_labeled=2)

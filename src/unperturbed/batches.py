@@ -76,7 +76,8 @@ class ProportionalBatches:
             raise ValueError(f"batch must be at least 1, got {self.batch}: raise it")
         if not 1 <= self.least_labeled <= self.batch:
             raise ValueError(
-                f"--least-labeled must be from 1 to the batch of {self.batch}, got {self.least_labeled}: lower it"
+                f"least_labeled (--least-labeled) must be from 1 to the batch of {self.batch}, "
+                f"got {self.least_labeled}: lower it"
             )
         if self.batch > self.labeled + self.unlabeled:
             images = self.labeled + self.unlabeled

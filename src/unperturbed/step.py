@@ -150,7 +150,8 @@ class Step:
         cut_up, larger = (f", in {parts} parts", "--microbatch") if parts > 1 else ("", "the batch")
         return (
             f"a pass has a single image, of which BatchNorm can make no statistics: {self.counts[0]} of a batch of "
-            f"{self.batches.batch} are labeled{cut_up}: raise {larger}, or set --least-labeled {2 * parts}"
+            f"{self.batches.batch} are labeled{cut_up}: raise {larger}, "
+            f"or set least_labeled (--least-labeled) to {2 * parts}"
         )
 
     def too_large(self) -> str:

@@ -43,6 +43,7 @@ def fit(
     objective: Objective | None = None,
     steps: int = 2_000,
     batch: int | None = None,
+    least_labeled: int = 1,
     optimizer: SGD | None = None,
     ramp: Ramp | None = None,
     crop: int = 0,
@@ -58,7 +59,8 @@ def fit(
 
     Images are (N, C, H, W), uint8 or float in [0, 1], and the model returns logits for such floats. By default
     SRT with PGD on batches of 128, or of all images where there are fewer, a triangular rate with peak 0.05, and the
-    robust term ramped over the first half of the run. Steps are taken after `model.train()`.
+    robust term ramped over the first half of the run; of a batch, at least 1 image is labeled, or as many as
+    `least_labeled` says. Steps are taken after `model.train()`.
     What looks wrong, as a C(x) that becomes constant, is a warning, unless a watcher is told.
     """
     check_model(model)
@@ -89,6 +91,7 @@ def fit(
                 objective=objective,
                 steps=steps,
                 batch=max(1, min(BATCH, len(x) + others)) if batch is None else batch,
+                least_labeled=least_labeled,
                 optimizer=optimizer,
                 ramp=ramp,
                 averaging=averaging,

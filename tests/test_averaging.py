@@ -1,5 +1,6 @@
 """The moving average of weights, labelers other than the model, and adversarial weight perturbation."""
 
+from collections.abc import Callable
 from copy import deepcopy
 
 import pytest
@@ -332,3 +333,19 @@ def test_an_average_takes_whole_numbers_over_as_they_are():
     f.order.data = torch.tensor([2, 1, 0])
     average.update(f, torch.tensor(0.5))
     assert average.module.order.tolist() == [2, 1, 0]
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+@pytest.mark.parametrize("averaging", [Average(decay=0.9), Average(batchnorm="estimated")], ids=["kept", "none"])
+def test_networks_that_keep_results_of_operations_are_averaged_and_estimated_as_others_are(averaging):
+    def ended(norm: Callable[[nn.Module], nn.Module]) -> nn.Module:
+        f = network()
+        norm(f[1])
+        run = trainer(f=f, averaging=averaging)
+        run.advance()
+        assert run.result_so_far()(as_float(IMAGES.labeled)).isfinite().all()
+        run.run()
+        return run.f
+
+    old, new = (ended(norm) for norm in (nn.utils.weight_norm, nn.utils.parametrizations.weight_norm))
+    assert torch.allclose(old(as_float(IMAGES.labeled)), new(as_float(IMAGES.labeled)), atol=1e-6)

@@ -37,7 +37,7 @@ class AveragedModel:
 
     def __init__(self, f: nn.Module, decay: float, *, own_statistics: bool = False) -> None:
         with torch.no_grad():  # The copies of TorchScript are results of operations, else.
-            self.module = deepcopy(f).eval()
+            self.module = copied(f).eval()
         for weight in self.module.parameters():
             weight.requires_grad_(False)
         self.decay = decay
@@ -60,6 +60,16 @@ class AveragedModel:
         for mine, its in zip(self.module.buffers(), f.buffers(), strict=True):
             if id(mine) not in self.gathered:
                 mine.copy_(its)
+
+
+def copied(f: nn.Module) -> nn.Module:
+    """A copy of f, also where it keeps a result of operations, as the old weight_norm and spectral_norm do.
+
+    PyTorch refuses to copy such a tensor. The next pass makes it anew, so in the copy it has its numbers alone.
+    """
+    kept = [value for module in f.modules() for value in vars(module).values()]
+    results = {id(value): value.detach().clone() for value in kept if isinstance(value, Tensor) and not value.is_leaf}
+    return deepcopy(f, results)
 
 
 def norms_in(f: nn.Module) -> list[BatchNorm]:
@@ -114,6 +124,6 @@ def estimate_batchnorm(f: nn.Module, batches: list[Tensor]) -> None:
 @torch.no_grad()
 def freshly_estimated(f: nn.Module, batches: list[Tensor]) -> nn.Module:
     """A copy of f with running statistics that are estimated on these batches."""
-    copy = deepcopy(f)
+    copy = copied(f)
     estimate_batchnorm(copy, batches)
     return copy

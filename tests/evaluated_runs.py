@@ -7,6 +7,7 @@ import numpy as np
 
 from unperturbed.datasets import load
 from unperturbed.evaluation import evaluate
+from unperturbed.files import numbers_in
 from unperturbed.models import DigitsCNN
 from unperturbed.recipe import plain
 from unperturbed.recipes import named, usual_budget
@@ -46,6 +47,7 @@ def make_run(path, recipe, attacks="fgsm,randadv", images=60, **budget):
         chosen(replace(usual_budget(recipe.data.name), **budget).attacks(), attacks),
         device="cpu",
         recipe=plain(RunDirectory(path).read_recipe()),
+        weights=numbers_in(RunDirectory(path).weights),
     )
     (path / "report.json").write_text(report.dumps())
     return report

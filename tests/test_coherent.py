@@ -4,6 +4,7 @@ import shutil
 from dataclasses import replace
 
 import pytest
+import safetensors.torch
 import torch
 
 from handmade import evidence, report
@@ -96,6 +97,26 @@ def test_the_report_of_another_run_is_no_evidence_and_is_made_again(tmp_path):
     assert [result.predicted.tolist() for result in again.attacks] == [
         result.predicted.tolist() for result in own.attacks
     ]
+    reproduce(*words, "--collect", tmp_path / "results")
+
+
+@pytest.mark.parametrize("file", ["model", "model-other"])
+def test_a_report_on_weights_that_were_replaced_is_no_evidence_and_is_made_again(file, tmp_path):
+    words = ("table-6", *SMOKE, "--only", "*-srt-lambda-0.2-*", "--out", tmp_path / "runs")
+    reproduce(*words)
+    (run,) = (tmp_path / "runs").glob("*-seed-0")
+    weights, report = run / f"{file}.safetensors", run / f"{file.replace('model', 'report')}.json"
+    if not weights.exists():
+        shutil.copy(run / "model.safetensors", weights)
+        reproduce(*words)
+    before = reports.read(report).subject
+    changed = {name: 2 * tensor for name, tensor in safetensors.torch.load_file(weights).items()}
+    safetensors.torch.save_file(changed, weights)
+    sentence = refused(*words, "--collect", tmp_path / "results")
+    assert f"is of other weights than {file}.safetensors beside it: restore them, or make it again" in sentence
+    assert not (tmp_path / "results").exists()
+    reproduce(*words)
+    assert reports.read(report).subject != before
     reproduce(*words, "--collect", tmp_path / "results")
 
 

@@ -8,6 +8,7 @@ from math import nan
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 
 from unperturbed import figures
@@ -257,6 +258,42 @@ def test_reports_on_different_images_are_refused(runs, refused, capsys):
     main([*shlex.split(sentence.split("`")[1])[1:], "--device", "cpu"])
     main(["curve", "lambda", "low", "high", "--out", "cured.png"])
     assert Path("cured.png").is_file()
+
+
+@pytest.mark.parametrize("kind", ["unlabeled", "lambda", "time"])
+def test_a_report_on_weights_that_were_replaced_is_refused_until_they_are_attacked(kind, runs, refused, capsys):
+    own = Path("low/model.safetensors").read_bytes()
+    Path("low/model.safetensors").write_bytes(Path("high/model.safetensors").read_bytes())
+    sentence = refused("curve", kind, "low", "high")
+    assert "low/report.json is of other weights than model.safetensors beside it" in sentence
+    assert "is of other weights" in refused("report", "low", "high")
+    Path("low/model.safetensors").write_bytes(own)
+    main(["curve", kind, "low", "high", "--out", "restored.png"])
+    Path("low/model.safetensors").write_bytes(Path("high/model.safetensors").read_bytes())
+    main([*shlex.split(sentence.split("`")[1])[1:], "--attacks", "pgd", "--images", "20", "--device", "cpu"])
+    main(["curve", kind, "low", "high", "--out", "cured.png"])
+    assert Path("cured.png").is_file()
+
+
+def test_a_report_does_not_mind_what_its_weights_say_of_their_use_nor_that_they_are_gone(runs):
+    tensors = safetensors.torch.load_file("low/model.safetensors")
+    safetensors.torch.save_file(tensors, "low/model.safetensors", {"said by": "another version"})
+    main(["curve", "lambda", "low", "high", "--out", "renamed.png"])
+    Path("low/model.safetensors").unlink()
+    main(["curve", "lambda", "low", "high", "--out", "gone.png"])
+
+
+def test_a_report_of_an_earlier_version_learns_its_weights_when_it_is_made_again(runs):
+    found = read(Path("low/report.json"))
+    tree = json.loads(found.dumps())
+    del tree["weights"]
+    Path("low/report.json").write_text(json.dumps(tree))
+    main(["curve", "lambda", "low", "high", "--out", "earlier.png"])
+    main(["evaluate", "low", "--attacks", "pgd", "--images", "20", "--device", "cpu"])
+    again = read(Path("low/report.json"))
+    assert found.weights
+    assert again.weights == found.weights
+    assert again["pgd"].seconds == found["pgd"].seconds, "and is not attacked anew"
 
 
 def test_reports_on_as_many_images_with_other_labels_are_refused(runs, refused):

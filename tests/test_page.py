@@ -648,9 +648,12 @@ def test_weights_of_another_network_are_refused(runs, tmp_path):
 def test_weights_that_were_not_evaluated_are_refused(runs, tmp_path):
     run = copied(runs[0], tmp_path / "mine")
     (run / "model.safetensors").write_bytes((runs[1] / "model.safetensors").read_bytes())
-    sentence = refused([run], tmp_path / "page.html")
-    assert "are not those of its report.json" in sentence
-    assert f"unperturbed evaluate {run}" in sentence
+    by_their_hash = refused([run], tmp_path / "page.html")
+    assert f"{run / 'report.json'} is of other weights than model.safetensors beside it" in by_their_hash
+    (run / "report.json").write_text(replace(read(run / "report.json"), weights="").dumps())
+    by_their_answers = refused([run], tmp_path / "page.html")
+    assert "are not those of its report.json" in by_their_answers
+    assert all(f"unperturbed evaluate {run}" in sentence for sentence in (by_their_hash, by_their_answers))
 
 
 def test_a_report_on_other_images_is_refused(runs, tmp_path):

@@ -66,7 +66,18 @@ class Run:
 
     def report(self) -> Report:
         """What an evaluation found."""
-        return read(self.directory.report)
+        return read_report(self.directory)
+
+
+def read_report(directory: RunDirectory) -> Report:
+    """What an evaluation found on a run; a report on other weights than those that lie there is refused."""
+    report = read(directory.report)
+    if not report.is_on(directory.weights):
+        raise ValueError(
+            f"{printable(directory.report)} is of other weights than {directory.weights.name} beside it: restore "
+            f"them, or evaluate again with `unperturbed evaluate {in_shell(directory.path)}`"
+        )
+    return report
 
 
 def require_same_classes(directory: RunDirectory, dataset: Dataset) -> None:

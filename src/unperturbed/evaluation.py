@@ -56,6 +56,7 @@ def evaluate(
     precision: Precision = "auto",
     watcher: AttackWatcher | None = None,
     recipe: object = None,
+    weights: str = "",
     previous: Report | None = None,
     save: Callable[[Report], None] | None = None,
     unfinished: Unfinished | None = None,
@@ -66,7 +67,7 @@ def evaluate(
     nothing is left to win for R_adv, but R_rob, Eq. (4), is defined on it too. Attacks search with the precision
     asked for; predictions, before and after, are float32. The report is saved after each attack; what a previous
     report holds for the same model, images and settings is not computed again, nor what `unfinished` holds of an
-    attack that was interrupted.
+    attack that was interrupted. The recipe, and the hash of the weights in their file, are noted in the report.
     """
     where = pick_device(own_device(device))
     if not isinstance(attacks, Mapping) or not all(takes(attack, 4) for attack in attacks.values()):
@@ -100,6 +101,7 @@ def evaluate(
             provenance=provenance(where),
             recipe=recipe,
             subject=fingerprint(f, images, labels, seed, batch),
+            weights=weights,
         )
         if previous is not None and previous.subject == report.subject and previous.clean.equal(report.clean):
             report = replace(report, attacks=previous.attacks)

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from .files import numbers_in
 from .printing import in_shell, printable, quoted, shortened
 from .risks import NO_CLASS, adversarial_risk, robust_risk, standard_risk
 
@@ -62,6 +63,8 @@ class Report:
     """the recipe of the run in JSON form, where there was one"""
     subject: str = ""
     """a hash of the model, the images and the seed: what was evaluated"""
+    weights: str = ""
+    """a hash of the numbers in the file that the model was read from, where it was read from one"""
 
     def __post_init__(self) -> None:
         counts = {len(self.labels), len(self.clean), *(len(result.predicted) for result in self.attacks)}
@@ -97,6 +100,10 @@ class Report:
         known = {(result.name, result.settings, result.precision) for result in self.attacks}
         held = {(result.name, result.settings, result.precision) for result in other.attacks}
         return bool(held - known) or (bool(held) and self.subject != other.subject)
+
+    def is_on(self, weights: Path) -> bool:
+        """Whether it may be one on the weights in that file; where there are none, or it does not say, it may."""
+        return not self.weights or not weights.is_file() or self.weights == numbers_in(weights)
 
     def accuracy(self, name: str | None = None) -> float:
         """The share of images correctly classified: clean, or under the attack of that name."""
@@ -168,6 +175,7 @@ class Report:
                 "provenance": dict(self.provenance),
                 "recipe": self.recipe,
                 "subject": self.subject,
+                "weights": self.weights,
                 "samples": {
                     "labels": packed(self.labels),
                     "clean": packed(self.clean),
@@ -209,6 +217,7 @@ def loads(text: str, source: str = "the report") -> Report:
             provenance=typed(tree, "provenance", dict),
             recipe=tree["recipe"],
             subject=typed(tree, "subject", str),
+            weights=typed({"weights": "", **tree}, "weights", str),
         )
     except NewerFormatError:
         reason = "no report that this version can read (a newer version of unperturbed wrote it: update unperturbed)"

@@ -16,7 +16,7 @@ from ..datasets import Dataset, load
 from ..engine import Precision
 from ..evaluation import evaluate as evaluate_model
 from ..evaluation import settings_of
-from ..files import set_aside, write_whole
+from ..files import numbers_in, set_aside, write_whole
 from ..locks import by_turns
 from ..page.again import EXTENTS, looked_at
 from ..printing import printable
@@ -123,6 +123,7 @@ def evaluate(arguments: list[str]) -> None:
             precision=command.precision,
             watcher=watcher if processes.first else None,
             recipe=recipe_files.plain(recipe),
+            weights=numbers_in(run.weights),
             previous=reporter.previous,
             save=reporter.save,
         )
@@ -183,7 +184,7 @@ class Reporter:
             if self.card.exists() and (loses or not self.fits(whole)):
                 self.aside.append(set_aside(self.card))
                 self.card.unlink()
-            if changed or held != means_of(whole):
+            if changed or held != means_of(whole) or (found is not None and found.weights != whole.weights):
                 write_whole(self.path, whole.dumps().encode())
             return whole
 

@@ -13,13 +13,14 @@ from torch import nn
 from ..attacks import Attack
 from ..datasets import Dataset, load
 from ..evaluation import evaluate
+from ..files import numbers_in, write_whole
 from ..page import Page, write_page
 from ..progress import watching
 from ..recipe import Recipe, plain
 from ..recipes import named, usual_budget
 from ..recipes.budgets import chosen
 from ..report import Report
-from ..runs import RunDirectory, write_whole
+from ..runs import RunDirectory
 from ..runtime import threads
 from ..training import train
 from .gallery import draw_gallery
@@ -106,6 +107,7 @@ def measure(
         seed=recipe.seed,
         device="cpu",
         recipe=plain(run.read_recipe()),
+        weights=numbers_in(run.weights),
     )
     write_whole(run.report, report.dumps().encode())
     own = "gridadv" if "spatial" in recipe.name else "pgd"

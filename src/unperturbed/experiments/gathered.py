@@ -15,6 +15,7 @@ from ..runs import RunDirectory
 from .evidence import Evidence
 from .notes import is_duration, read_notes
 from .scales import Network, Scale
+from .settled import OTHER_WEIGHTS
 
 LOG_LINES = 100
 """lines of a log that are kept"""
@@ -55,14 +56,30 @@ def of_run(directory: Path, name: str, seed: int, scale: Scale, network: Network
 
 
 def report_of(recipe: Recipe, path: Path) -> Report:
-    """The report in a file, which has to be one on a run by that recipe."""
+    """The report in a file, which has to be one on a run by that recipe, and on the weights that lie there."""
     report = reports.read(path)
     if not is_of(recipe, report):
         raise ValueError(
             f"{printable(path)} is a report on a run by another recipe than the one beside it: move it elsewhere, "
             "and the same command without --collect makes it again"
         )
+    if not report.is_on(weights_under(path)):
+        raise ValueError(
+            f"{printable(path)} is of other weights than {weights_under(path).name} beside it: restore them, or make "
+            "it again by the same command without --collect"
+        )
     return report
+
+
+def own_report(path: Path) -> Report | None:
+    """The report in a file; none where there is none, or one on other weights than those that lie there."""
+    report = reports.read(path) if path.is_file() else None
+    return report if report is not None and report.is_on(weights_under(path)) else None
+
+
+def weights_under(report: Path) -> Path:
+    """The file of the weights that the report in that file is on."""
+    return report.with_name(OTHER_WEIGHTS) if report.name == OTHER_REPORT else RunDirectory(report.parent).weights
 
 
 def is_of(recipe: Recipe, report: Report) -> bool:

@@ -12,7 +12,7 @@ from .. import report as reports
 from .. import sweeps
 from ..datasets import Dataset, load
 from ..evaluation import evaluate, settings_of
-from ..files import set_aside, write_whole
+from ..files import numbers_in, set_aside, write_whole
 from ..guards import DivergedError
 from ..progress import Bars, Lines, Titled
 from ..recipe import Recipe, plain
@@ -23,7 +23,7 @@ from ..signals import StoppedError
 from ..training import fresh_model, train_together
 from ..unfinished import FILE, Unfinished
 from .definition import SURFACES
-from .gathered import OTHER_REPORT, SLOW_REPORT, is_of
+from .gathered import OTHER_REPORT, SLOW_REPORT, is_of, own_report, weights_under
 from .notes import note, read_notes
 from .noting import Noting
 from .planning import (
@@ -149,9 +149,9 @@ class Reproduction:
     def complete(self, run: PlannedRun) -> bool:
         """Whether all attacks are made and all surfaces measured."""
         path = self.out / run.name
-        if not (path / "report.json").is_file() or not (path / "model.safetensors").is_file():
+        report = own_report(path / "report.json")
+        if report is None or not (path / "model.safetensors").is_file():
             return False
-        report = reports.read(path / "report.json")
         if not shows(report, run, self.wanted(run)) or not self.slow_are_made(run):
             return False
         if run.trial.fractions:
@@ -166,14 +166,14 @@ class Reproduction:
                 return False
         if RunDirectory(path).has_checkpoint or not self.surfaces_are_measured(run):
             return False
-        weights, other = path / OTHER_WEIGHTS, path / OTHER_REPORT
-        return not weights.is_file() or (other.is_file() and shows(reports.read(other), run, self.quick(run)))
+        weights, other = path / OTHER_WEIGHTS, own_report(path / OTHER_REPORT)
+        return not weights.is_file() or (other is not None and shows(other, run, self.quick(run)))
 
     def slow_are_made(self, run: PlannedRun) -> bool:
         """Whether the attacks that may be made on fewer images are made, on as many as are asked for at least."""
         slow, few = self.slow(run), min(self.slow_images or TEST_IMAGES, images_attacked(run.scale) or TEST_IMAGES)
         files = (self.out / run.name / name for name in ("report.json", SLOW_REPORT))
-        made = [reports.read(file) for file in files if slow and file.is_file()]
+        made = [report for file in files if slow and (report := own_report(file)) is not None]
         return not slow or any(holds(report, slow) and len(report.labels) >= few for report in made)
 
     def surfaces_are_measured(self, run: PlannedRun) -> bool:
@@ -253,6 +253,7 @@ class Reproduction:
             device=self.device,
             watcher=watcher,
             recipe=plain(recipe),
+            weights=numbers_in(weights_under(path)),
             previous=reports.read(path) if path.exists() else None,
             save=save_or_stop,
             batch=attacked_at_once(recipe),

@@ -8,8 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from .. import report as reports
-from ..comparison import Run
+from ..comparison import Run, read_report
 from ..datasets import Dataset, load
 from ..printing import in_shell, printable
 from ..recipe import Recipe
@@ -67,7 +66,7 @@ def read_groups(directories: Sequence[Path], data: Path | None = None) -> list[G
     """The runs in these directories, those on one data set together; one that is named twice counts once."""
     unique = list({directory.resolve(): directory for directory in directories}.values())
     recipes = {directory: RunDirectory(directory).read_recipe() for directory in unique}
-    found = {directory: reports.read(RunDirectory(directory).report) for directory in unique}
+    found = {directory: read_report(RunDirectory(directory)) for directory in unique}
     groups: list[Group] = []
     names = list(dict.fromkeys(recipe.data.name for recipe in recipes.values()))
     files = Counter(Path(name).name for name in names)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize
+from torch.utils.checkpoint import checkpoint
 
 from reference import objectives as slow
 from reference import solvers as slow_solvers
@@ -403,6 +404,36 @@ def test_weights_that_parametrizations_keep_from_a_search_have_their_gradients(o
         objective(f, batch, seeded()).total.backward()
     for one, two in zip(f.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(one.grad, two.grad, rtol=0, atol=1e-12)
+
+
+searching = pytest.mark.parametrize(
+    "objective",
+    [*(kind(solver=SOLVER) for kind in (AT, SRT, TRADES, KLR, UAT)), Mixture(objectives=(AT(solver=SOLVER), SRT()))],
+    ids=lambda objective: type(objective).__name__,
+)
+
+
+@searching
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")
+def test_activations_that_are_computed_again_change_nothing_and_are_refused_where_no_gradient_passes(
+    objective, f, batch
+):
+    class Checkpointed(nn.Module):
+        def __init__(self, reentrant):
+            super().__init__()
+            self.f, self.reentrant = deepcopy(f[1:2]), reentrant
+
+        def forward(self, x):
+            return checkpoint(self.f, x, use_reentrant=self.reentrant).flatten(1)
+
+    plain, again = nn.Sequential(deepcopy(f[1:2]), nn.Flatten()), Checkpointed(reentrant=False)
+    for network in (plain, again):
+        objective(network, batch, seeded()).total.backward()
+    assert all(
+        torch.equal(one.grad, two.grad) for one, two in zip(plain.parameters(), again.parameters(), strict=True)
+    )
+    with pytest.raises(ValueError, match=r"use_reentrant=True, .*: set use_reentrant=False$"):
+        objective(Checkpointed(reentrant=True), batch, seeded())
 
 
 @every_objective

@@ -110,7 +110,15 @@ def slope_of(total: Tensor, point: Tensor, *, again: bool = False, signs: bool =
     slope = None
     if total.requires_grad:  # Also where only weights that no module holds have a gradient, and the image has none.
         ones = torch.ones_like(total)
-        (slope,) = torch.autograd.grad(total, point, ones, retain_graph=again, allow_unused=True)
+        try:
+            (slope,) = torch.autograd.grad(total, point, ones, retain_graph=again, allow_unused=True)
+        except RuntimeError as error:
+            if "use_reentrant" not in str(error):
+                raise
+            raise ValueError(
+                "the model calls torch.utils.checkpoint with use_reentrant=True, through which no search can take a "
+                "gradient: set use_reentrant=False"
+            ) from error
     if slope is None:
         raise ValueError(
             "the model passes no gradient from its answer to the image, which this search follows: "

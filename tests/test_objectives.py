@@ -436,6 +436,21 @@ def test_activations_that_are_computed_again_change_nothing_and_are_refused_wher
         objective(Checkpointed(reentrant=True), batch, seeded())
 
 
+@searching
+@pytest.mark.parametrize("transform", [torch.func.grad, torch.func.vmap])
+def test_a_search_within_a_transform_of_functions_is_refused_in_a_sentence(transform, objective, f, batch):
+    modes = [module.training for module in f.modules()]
+
+    def loss(images):
+        return objective(f, batch._replace(x=images), seeded()).total
+
+    given = batch.x if transform is torch.func.grad else batch.x[None]
+    with pytest.raises(ValueError, match=r"^within torch\.func\.grad, vmap .* by backward or torch\.autograd\.grad$"):
+        transform(loss)(given)
+    assert [module.training for module in f.modules()] == modes
+    assert all(weight.requires_grad for weight in f.parameters())
+
+
 @every_objective
 def test_weights_that_are_results_of_operations_have_their_gradients(objective, f, batch):
     class Whole(nn.Module):

@@ -54,12 +54,24 @@ def frozen(f: nn.Module) -> abc.Generator[None]:
         )
     try:
         f.eval()
-        for parameter, _ in flags:  # TorchScript refuses to do that for a whole module.
-            parameter.requires_grad_(False)
+        stop_gradients(parameter for parameter, _ in flags)
         yield
     finally:
         for module, mode in modes:
             module.training = mode
         for parameter, flag in flags:
-            parameter.requires_grad_(flag)
+            if parameter.requires_grad != flag:
+                parameter.requires_grad_(flag)
         parametrize._cache.clear()  # pyright: ignore[reportPrivateUsage]  What was computed meanwhile has no gradient.
+
+
+def stop_gradients(weights: abc.Iterable[Tensor]) -> None:
+    """Let no gradient come to these weights; where PyTorch does not let anybody say so, that is told."""
+    try:
+        for weight in weights:  # TorchScript refuses to do that for a whole module.
+            weight.requires_grad_(False)
+    except RuntimeError as error:
+        raise ValueError(
+            "within torch.func.grad, vmap and the like an adversary cannot take gradients of its own: call "
+            "objectives and attacks outside of them, and take gradients by backward or torch.autograd.grad"
+        ) from error

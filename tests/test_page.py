@@ -139,6 +139,16 @@ def test_attacks_of_one_name_are_told_apart_wherever_they_are_named(group, page)
         assert any(sentence.startswith(f"Under {label}, ") for sentence in said)
 
 
+def test_the_gallery_shows_attacks_of_one_name_apart_where_they_go_differently_far(page):
+    shown, labels = data_of(page)[0]["gallery"], ["FGSM, Linf 0.15", "RandAdv", "FGSM, Linf 0.1", "PGD"]
+    chosen = re.search(r'<select id="gallery-attack-0">(.*?)</select>', page)[1]
+    assert re.findall(r'value="([^"]+)"[^>]*>([^<]+)</option>', chosen) == [(label, label) for label in labels]
+    runs = {label: [each["run"] for each in shown["attacked"] if each["attack"] == label] for label in labels}
+    assert runs == {"FGSM, Linf 0.15": [0], "RandAdv": [0, 1], "FGSM, Linf 0.1": [1], "PGD": [1]}
+    assert shown["amplified"]["FGSM, Linf 0.15"] == 3, "half of the scale over 0.15"
+    assert shown["amplified"]["FGSM, Linf 0.1"] == 5, "half of the scale over 0.1"
+
+
 def test_attacks_of_one_budget_are_told_apart_by_their_settings(group):
     report = group.runs[0].report
     others = tuple(replace(result, settings=f"{result.settings} twice") for result in report.attacks)

@@ -207,7 +207,7 @@ def test_the_filters_filter(visit):
     choose(tab, "gallery-run", "2")
     assert {cell["model"] for item in gallery(tab) for cell in item["cells"]} == {"SRT"}
     before = gallery(tab)
-    choose(tab, "gallery-attack", "randadv")
+    choose(tab, "gallery-attack", "RandAdv")
     assert [item["label"] for item in gallery(tab)] == [item["label"] for item in before]
     assert tab.locator("#gallery-list-0 .cell canvas[aria-label*='after RandAdv']").count() == 12
 

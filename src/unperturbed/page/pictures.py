@@ -17,6 +17,7 @@ from ..printing import in_shell, printable
 from ..report import AttackResult
 from ..runtime import generator
 from .again import attack_of
+from .content import columns_of
 from .evaluated import EvaluatedRun, Group
 
 MOST_BYTES = 8_500_000
@@ -34,6 +35,7 @@ class Attacked:
     run: int
     """place of the run in its group"""
     attack: str
+    """as its column is called, so that what went further under the same name stands apart"""
     after: list[int]
     """C(x') of each image"""
     sheet: str
@@ -100,6 +102,7 @@ def draw_pictures(
     if len(kept) < len(places):
         missing.append(f"The gallery holds {len(kept)} images: {images} would make the page too large to send.")
     clean, *others = sheets
+    labels = {(column.name, column.settings): column.label for column in columns_of(group)}
     chosen = [places[each] for each in kept]
     return Pictures(
         places=chosen,
@@ -110,7 +113,7 @@ def draw_pictures(
         attacked=[
             Attacked(
                 run=place,
-                attack=result.name,
+                attack=labels[result.name, result.settings],
                 after=after[kept].tolist(),
                 sheet=sheet,
                 relative=relative,

@@ -8,7 +8,6 @@ from typing import Any
 
 from ..curves import Panel
 from ..printing import in_shell
-from ..recipes.words import ATTACKS
 from .content import Accuracy, Column, Row, columns_of, confusions_of, curves_of, rounded, rows_of
 from .evaluated import Group
 from .markup import chooser, text
@@ -202,7 +201,7 @@ def gallery(chapter: Chapter, number: int) -> str:
     runs = [("", "all"), *((place, run.title) for place, run in enumerate(chapter.group.runs))]
     labels = [("", "all"), *((label, str(names[label])) for label in sorted(set(pictures.labels)))]
     choices = (
-        chooser(f"gallery-attack-{number}", "Attack", [(name, ATTACKS.get(name, name)) for name in attacks]),
+        chooser(f"gallery-attack-{number}", "Attack", [(label, label) for label in attacks]),
         chooser(f"gallery-class-{number}", "Class", labels),
         chooser(f"gallery-run-{number}", "Model", runs),
         chooser(f"gallery-outcome-{number}", "Outcome", OUTCOMES),

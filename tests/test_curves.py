@@ -109,6 +109,20 @@ def test_runs_of_several_seeds_are_a_mean_with_the_lowest_and_the_highest(tmp_pa
     assert (line.x, line.y, line.low, line.high) == ((0,), (60,), (40,), (80,))
 
 
+def test_a_copy_of_a_run_does_not_count_as_another_seed(tmp_path):
+    folders = [
+        make_run(tmp_path / name, with_unlabeled(0, seed), report(9, pgd=right))
+        for name, seed, right in (("one", 0, 4), ("other", 1, 8), ("copy", 0, 4))
+    ]
+    for curve in (over_unlabeled, over_weight, over_time):
+        assert curve(compared(folders[:2]))[0].lines[0].y == pytest.approx((60,))
+        with pytest.raises(ValueError, match=r"one and .*copy would count as two seeds of one run"):
+            curve(compared(folders))
+    drawn = replace(SRT, data=replace(SRT.data, unlabeled=0, seed=5))
+    folders[2] = make_run(tmp_path / "drawn", drawn, report(9, pgd=6))
+    assert over_weight(compared(folders))[0].lines[0].y == pytest.approx((60,)), "of other labels it is no copy"
+
+
 def test_accuracy_against_lambda_has_a_line_for_rt_and_one_for_srt(tmp_path):
     names = ["rt-lambda-0.2", "srt-lambda-0.2", "rt-lambda-0.6", "srt-lambda-0.6", "rt", "srt"]
     folders = [

@@ -127,6 +127,18 @@ def require_named_once(paths: Sequence[Path]) -> None:
         raise ValueError(f"{printable(repeated[0])} is named more than once: name each run once")
 
 
+def require_other_seeds(runs: Sequence[Run]) -> None:
+    """Refuse runs that would count as several seeds of one recipe and have the same: a copy counts no second time."""
+    seen: dict[tuple[int, int], Run] = {}
+    for run in runs:
+        first = seen.setdefault((run.recipe.seed, run.recipe.data.seed), run)
+        if first is not run:
+            raise ValueError(
+                f"{printable(first.path)} and {printable(run.path)} would count as two seeds of one run, and both "
+                f"have seed {run.recipe.seed}: leave one of them out, or train it with another --seed"
+            )
+
+
 def told_by_fields(labels: Sequence[str], recipes: Sequence[Recipe], ignored: Set[str]) -> list[str]:
     """These labels of recipes; to equal ones the first two fields are added in which their recipes differ."""
     trees = [fields_of(recipe, ignored) for recipe in recipes]

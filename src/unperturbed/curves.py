@@ -18,6 +18,7 @@ from .comparison import (
     comparable_reports,
     evaluating,
     fields_of,
+    require_other_seeds,
     require_same_images,
     told_by_fields,
 )
@@ -204,6 +205,9 @@ def varied(
             )
     groups = series(runs, ignored=ignored, named_by_weight=named_by_weight)
     places = {run.path: x_of(run) for run in runs}
+    for members in groups.values():
+        for place in {places[run.path] for run in members}:
+            require_other_seeds([run for run in members if places[run.path] == place])
     return tuple(
         Panel(
             title=ATTACKS.get(attack, attack),

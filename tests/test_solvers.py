@@ -10,7 +10,7 @@ from torch import nn
 
 from reference import solvers as slow
 from unperturbed.losses import Against, cross_entropy, margin
-from unperturbed.neighborhoods import L1, L2, Linf, Neighborhood, Spatial
+from unperturbed.neighborhoods import L0, L1, L2, Blur, Composed, Linf, Neighborhood, Spatial
 from unperturbed.solvers import (
     FGSM,
     NFGSM,
@@ -382,6 +382,17 @@ def test_answers_lie_in_the_neighborhood(kind, around, dtype, f, x, rng):
     found = kind(around=around)(Against(cross_entropy, f, f(x).argmax(1)), x, rng)
     assert (around.distance(x, found - x) <= 1 + 1e-4).all()
     assert -1e-6 <= found.min() <= found.max() <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "around", [L2(eps=0.7), L0(pixels=3), Spatial(), Blur(), Composed(parts=(Spatial(), Blur()))]
+)
+@pytest.mark.parametrize("kind", [FGSM, PGD, MomentumPGD, PowerIteration])
+def test_an_image_without_a_slope_stays_an_image_in_any_arithmetic(kind, around, dtype, rng):
+    blank = torch.zeros(2, 1, 6, 6, dtype=dtype)
+    found = kind(around=around)(lambda images, rows=None: (images * 0).flatten(1).sum(1), blank, rng)
+    assert found.isfinite().all()
 
 
 @every_search

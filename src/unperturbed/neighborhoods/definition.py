@@ -81,7 +81,8 @@ def long_step(around: Neighborhood, x: Tensor, theta: Tensor, gradient: Tensor, 
     if isinstance(around, Strider):
         return around.long_step(x, theta, gradient, length)
     direction = around.direction(gradient)
-    reach = around.distance(x, direction).clamp_min(1e-12)
+    reach = around.distance(x, direction)
+    reach = reach.masked_fill(reach == 0, 1)  # A slope of nothing is no step, in any arithmetic.
     return (length / reach).view(-1, *[1] * (direction.dim() - 1)) * direction
 
 

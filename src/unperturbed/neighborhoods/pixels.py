@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 from .definition import TOLERANCE, is_image, relative, require_radius, to_be_drawn
 
 SMALLEST = torch.finfo(torch.float32).tiny
-"""what a length is divided by at least"""
+"""what a sum is divided by at least"""
 
 CHANGE = 1e-6
 """how much a channel must differ to count as changed"""
@@ -92,8 +92,9 @@ class L2:
 
     def direction(self, gradient: Tensor) -> Tensor:
         # Squares of a tiny gradient underflow, so its largest entry is brought to 1 first.
-        scaled = gradient / gradient.abs().flatten(1).amax(1).clamp_min(SMALLEST).view(-1, 1, 1, 1)
-        return scaled / norm(scaled).clamp_min(SMALLEST).view(-1, 1, 1, 1)
+        least = torch.finfo(gradient.dtype).tiny
+        scaled = gradient / gradient.abs().flatten(1).amax(1).clamp_min(least).view(-1, 1, 1, 1)
+        return scaled / norm(scaled).clamp_min(least).view(-1, 1, 1, 1)
 
     def scaled(self, fraction: float) -> Self:
         return replace(self, eps=fraction * self.eps)
@@ -208,7 +209,7 @@ class L0:
     def direction(self, gradient: Tensor) -> Tensor:
         # No step in this set is steepest, its pixels having no bound but the image: the largest one moves by 1.
         peak = gradient.flatten(1).abs().amax(1)
-        return gradient / peak.clamp_min(SMALLEST).view(-1, 1, 1, 1)
+        return gradient / peak.clamp_min(torch.finfo(gradient.dtype).tiny).view(-1, 1, 1, 1)
 
     def long_step(self, x: Tensor, theta: Tensor, gradient: Tensor, length: float) -> Tensor:
         """As direction has it: a number of pixels, the distance here, is the same for steps of any length."""

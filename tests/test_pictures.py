@@ -149,6 +149,19 @@ def test_parts_that_are_apart_stay_apart(tmp_path):
     assert len(made.unlabeled_images) == 0
 
 
+def test_a_class_is_the_same_however_a_system_writes_its_accents(tmp_path):
+    one, two = "caf\u00e9", "cafe\u0301"
+    for part, name, first in (("train", one, 0), ("train", "tea", 10), ("test", two, 20), ("test", "tea", 30)):
+        for seed in range(3):
+            save(tmp_path / "apart" / part / name / f"{seed}.png", noise(first + seed, 8, 8))
+            save(tmp_path / "mixed" / name / f"{seed}.png", noise(first + seed, 8, 8))
+    made = packed(tmp_path / "apart", tmp_path / "own.npz")
+    assert made.classes == (one, "tea")
+    assert made.test_labels.tolist() == [0] * 3 + [1] * 3
+    sentence = refused("pack", tmp_path / "mixed", "--out", tmp_path / "other.npz")
+    assert "has two classes that read café" in sentence
+
+
 def test_a_test_image_that_was_trained_on_is_told(tmp_path, capsys):
     for name in ("a", "b"):
         for seed in range(4):

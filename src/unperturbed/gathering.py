@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import torch
@@ -73,7 +74,9 @@ def found_in(folder: Path, share: float, seed: int) -> Found:
         raise ValueError(f"{some}, expected one for each class, two at least: arrange them as {LAYOUT}")
     names = tuple(by_class)
     if labeled != folder and (folder / TEST).is_dir():
-        for_test = pictures_by_class(folder / TEST, set())
+        spelled = {as_read(name): name for name in names}
+        of_each = pictures_by_class(folder / TEST, set())
+        for_test = {spelled.get(as_read(name), name): paths for name, paths in of_each.items()}
         if not for_test:
             raise ValueError(
                 f"{printable(folder / TEST)} has no pictures: add some, or remove it to have some of {TRAIN} drawn"
@@ -117,7 +120,20 @@ def require_parts_where_they_belong(folder: Path) -> None:
 def pictures_by_class(folder: Path, apart: set[str]) -> dict[str, list[Path]]:
     """The pictures in each folder that lies in this one; folders without any are no class."""
     found = {name: pictures_in(folder / name) for name in folders_in(folder) if name not in apart}
-    return {name: paths for name, paths in found.items() if paths}
+    found = {name: paths for name, paths in found.items() if paths}
+    spelled: dict[str, str] = {}
+    for name in found:
+        if spelled.setdefault(as_read(name), name) != name:
+            raise ValueError(
+                f"{printable(folder)} has two classes that read {printable(name)}, one with accents as characters of "
+                "their own, as some systems write them: put their pictures into one folder"
+            )
+    return found
+
+
+def as_read(name: str) -> str:
+    """The name of a class as people read it: systems write an accented letter as one character or as two."""
+    return normalize("NFC", name)
 
 
 def folders_in(folder: Path) -> list[str]:

@@ -439,6 +439,10 @@ class Malicious:
 BAD = {
     "floats.npy": (npy(some_images(3) / 255), r"holds float64, expected uint8 of the shape \(N, 1, 8, 8\).*astype"),
     "integers.npy": (npy(some_images(3).astype(np.int64)), "holds int64, expected uint8"),
+    "sixteen-bits.npy": (
+        npy(some_images(3).astype(np.uint16) * 257),
+        "holds uint16, .*: scale it to .* 255, round",
+    ),
     "smaller.npy": (
         npy(some_images(3)[..., 1:]),
         r"has the shape \(3, 1, 8, 7\), expected uint8 of the shape \(N, 1",

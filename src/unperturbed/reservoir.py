@@ -268,8 +268,8 @@ def check_layout(path: Path, layout: Layout, shape: Shape) -> None:
     expected = f"expected uint8 of the shape (N, {channels}, {height}, {width}), like the labeled images"
     same_bytes = [shape, (height, width), (height, width, 1)] if channels == 1 else [shape]
     if layout.dtype != np.uint8:
-        hint = "multiply by 255, round and convert" if layout.dtype.kind == "f" else "convert"
-        raise ValueError(f"{printable(path)} holds {layout.dtype}, {expected}: {hint} with astype(numpy.uint8)")
+        hint = "scale it to numbers from 0 to 255, round and convert with astype(numpy.uint8)"
+        raise ValueError(f"{printable(path)} holds {layout.dtype}, {expected}: {hint}")
     if given[1:] == (height, width, channels) and given[1:] not in same_bytes:
         raise ValueError(
             f"{printable(path)} has the shape {given}, that is (N, H, W, C), {expected}: save it after "

@@ -121,6 +121,8 @@ def test_a_copy_of_a_run_does_not_count_as_another_seed(tmp_path):
     drawn = replace(SRT, data=replace(SRT.data, unlabeled=0, seed=5))
     folders[2] = make_run(tmp_path / "drawn", drawn, report(9, pgd=6))
     assert over_weight(compared(folders))[0].lines[0].y == pytest.approx((60,)), "of other labels it is no copy"
+    longer = make_run(tmp_path / "longer", replace(with_unlabeled(0, 0), steps=2 * SRT.steps), report(9, pgd=4))
+    assert over_time(compared([folders[0], longer]))[0].lines[0].y, "nor in as many seconds, after more steps"
 
 
 def test_accuracy_against_lambda_has_a_line_for_rt_and_one_for_srt(tmp_path):

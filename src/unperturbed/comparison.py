@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 
 import torch
@@ -129,13 +130,11 @@ def require_named_once(paths: Sequence[Path]) -> None:
 
 def require_other_seeds(runs: Sequence[Run]) -> None:
     """Refuse runs that would count as several seeds of one recipe and have the same: a copy counts no second time."""
-    seen: dict[tuple[int, int], Run] = {}
-    for run in runs:
-        first = seen.setdefault((run.recipe.seed, run.recipe.data.seed), run)
-        if first is not run:
+    for first, second in combinations(runs, 2):
+        if replace(first.recipe, name=second.recipe.name) == second.recipe:
             raise ValueError(
-                f"{printable(first.path)} and {printable(run.path)} would count as two seeds of one run, and both "
-                f"have seed {run.recipe.seed}: leave one of them out, or train it with another --seed"
+                f"{printable(first.path)} and {printable(second.path)} would count as two seeds of one run, and both "
+                f"have seed {second.recipe.seed}: leave one of them out, or train it with another --seed"
             )
 
 

@@ -2,6 +2,7 @@
 
 python benchmarks/digits.py --out results/digits.json --seeds 0 1 2 --workers 2
 python benchmarks/digits.py --out results/digits-own-statistics.json --only spatial-srt-plusplus --batchnorm own
+python benchmarks/digits.py --only pixel-srt-plusplus --batchnorm estimated --out results/digits-clean-statistics.json
 """
 
 import json

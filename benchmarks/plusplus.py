@@ -61,7 +61,8 @@ def with_rate(recipe: Recipe, peak: float) -> Recipe:
 RUNS = {
     "SRT++, lambda 3": BASE,
     "a quarter of the rate": with_rate(BASE, 0.05),
-    "statistics of the model, not estimated": replace(BASE, averaging=replace(BASE.averaging, batchnorm="copied")),
+    "statistics of clean images": replace(BASE, averaging=replace(BASE.averaging, batchnorm="estimated")),
+    "clean and perturbed images in one pass": replace(BASE, objective=replace(TAUGHT, forward="together")),
     "one mean over all images, lambda 1": ONE_MEAN,
     "that, twice the rate": with_rate(ONE_MEAN, 0.4),
     "that, the teacher's probabilities": replace(

@@ -103,6 +103,11 @@ PARTS = (
         recipes=digits.measured(("spatial-srt-plusplus",)),
     ),
     Part(
+        result="results/digits-clean-statistics.json",
+        command="benchmarks/digits.py --only pixel-srt-plusplus --batchnorm estimated",
+        recipes=digits.measured(("pixel-srt-plusplus",)),
+    ),
+    Part(
         result="results/digits.json",
         command="benchmarks/digits.py",
         recipes=digits.measured(),

@@ -264,7 +264,7 @@ def test_a_statement_on_runs_that_two_editions_share_is_told_once():
     ]
     text = experiment_text(experiments()["better"], runs)
     assert text.count("reaches 70 % under GridAdv on CIFAR-10 (the paper: 64.83 %) (") == 1
-    assert text.count("reaches 55 % under PGD-10") == 1
+    assert text.count("under AutoAttack on CIFAR-10 (the paper: PGD 48.66 %) (") == 1
     both = [*runs, replace(runs[0], scale="paper")]
     text = experiment_text(experiments()["better"], both)
     assert text.count("reaches 70 % under GridAdv on CIFAR-10 (the paper: 64.83 %) (") == 2, "of two schedules"

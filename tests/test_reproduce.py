@@ -224,7 +224,7 @@ def test_where_lambda_grows_defenses_are_else_as_they_are_printed():
 
 def test_srt_past_the_paper_keeps_what_is_best_on_held_out_labels_within_the_radius_of_its_attacks():
     selected = [trial for trial in experiments()["better"].trials if trial.variant.startswith("-selected")]
-    assert len(selected) == 14
+    assert len(selected) == 16
     for trial in selected:
         recipe, search = trial.recipe, trial.recipe.objective.solver
         radii = {"-6-wider": 0.35, "selected-wider": 0.35, "-still-wider": 0.37, "-widest": 0.4}
@@ -252,7 +252,7 @@ def test_the_shortest_trainings_are_timed_alone_over_the_epochs_that_they_are_ca
 def test_runs_that_experiments_share_are_trained_once():
     every = planned(list(experiments().values()), "paper", "own", (0,))
     names = [run.name for run in every]
-    assert len(names) == len(set(names)) == 170
+    assert len(names) == len(set(names)) == 172
     recipes = [replace(run.recipe, name="") for run in every]
     assert len(set(recipes)) == len(recipes)
     assert "cifar10-spatial-srt-seed-0" in [run.name for run in planned(chosen(["table-1"]), "paper", "own", (0,))]

@@ -442,7 +442,7 @@ def test_the_page_of_defenses_shows_which_teacher_labels_best(monkeypatch):
 
 
 def test_the_page_of_defenses_says_where_srt_plusplus_falls_short():
-    names = [f"cifar10-pixel-{name}" for name in ("srt-plusplus-selected", "at-all-labels")]
+    names = [f"cifar10-pixel-{name}" for name in ("srt-plusplus-selected-estimated", "at-all-labels")]
     found = {each.name: each.report for each in read_all(ROOT / "results" / "reproduce") if each.scale == "short"}
     reports = [found[name] for name in names]
     clean, attacked = ([100 * report.accuracy(*attack) for report in reports] for attack in ((), ("pgd",)))
@@ -482,6 +482,29 @@ def test_the_page_of_defenses_shows_that_one_forward_pass_under_warps_is_no_wors
             for forward in ("separate", "together")
         )
         assert sum(one) > sum(two), name
+
+
+def test_the_page_of_defenses_says_what_statistics_of_clean_images_cost(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    from running_statistics import CLEAN, KEPT
+
+    page = " ".join((ROOT / "docs" / "defenses.md").read_text(encoding="utf-8").split())
+    runs = json.loads((ROOT / "results" / "running-statistics.json").read_text(encoding="utf-8"))["runs"]
+    rst, srt = (
+        [runs[f"cifar10-pixel-{name}-resnet18-seed-0"]["found"][how]["pgd"] for how in (KEPT, CLEAN)]
+        for name in ("rst", "srt-ramped-one-pass")
+    )
+    assert f"RST keeps {rst[0]:.2f} and {rst[1]:.2f}, SRT" in page
+    assert f"in one pass, {srt[0]:.2f} and {srt[1]:.2f}" in page
+    assert f"those of clean images cost RST {rst[0] - rst[1]:.1f} points" in page
+    rows = [
+        [row["pgd"] for row in json.loads(file.read_text(encoding="utf-8"))["rows"] if row["recipe"] == recipe]
+        for recipe in ("digits-pixel-srt-plusplus",)
+        for file in (ROOT / "results" / "digits.json", ROOT / "results" / "digits-clean-statistics.json")
+    ]
+    kept, clean = (sum(row) / len(row) for row in rows)
+    assert f"keeps {kept:.1f} under PGD with the model's statistics and {clean:.1f} with estimated ones" in page
+    assert RECIPES["cifar10-pixel-srt-plusplus"].averaging.batchnorm == "copied"
 
 
 def test_the_page_of_fidelity_says_how_far_apart_both_means_are_on_cifar10():

@@ -49,6 +49,11 @@ ROWS = (
     Row("SRT, MNIST, spatial", "mnist-spatial-srt", SPATIAL, "Table 3"),
     Row("SRT, MNIST, spatial, authors' code", "mnist-spatial-srt-authors", SPATIAL),
     Row("SRT++, CIFAR-10, pixel-wise", "cifar10-pixel-srt-plusplus-selected", PIXEL),
+    Row(
+        "SRT++, CIFAR-10, pixel-wise, statistics of clean images",
+        "cifar10-pixel-srt-plusplus-selected-estimated",
+        PIXEL,
+    ),
     Row("SRT++, CIFAR-10, spatial", "cifar10-spatial-srt-plusplus-selected", SPATIAL),
     Row("SRT++, MNIST, pixel-wise", "mnist-pixel-srt-plusplus-selected-lambda-6-wider-uniform", PIXEL),
 )

@@ -66,7 +66,8 @@ class Scenario:
     forward: Literal["separate", "together"] = "separate"
     """whether RT and SRT take a pass for each term, or one in which BatchNorm sees the images of both"""
     fresh_statistics: bool = True
-    """whether the average of SRT++ has BatchNorm statistics of its own, or the model's"""
+    """whether the average of SRT++ has BatchNorm statistics of its own, or the model's, which are of perturbed images
+    too: by those of clean images alone much of its robustness is lost (docs/defenses.md)"""
 
     def labels(self, method: str, objective: Objective, **changes: Any) -> Recipe:
         """A recipe that sees no unlabeled image."""

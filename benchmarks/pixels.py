@@ -6,12 +6,12 @@ Both look for the smallest change that fools a model, so that one search tells w
 200 test images five minutes at most for each run on one core.
 """
 
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import of_runs
 import torch
 import tyro
 from torch import Tensor, nn
@@ -55,7 +55,8 @@ def markdown(result: dict[str, Any]) -> str:
     for name, row in result["runs"].items():
         for attack, words in WORDS.items():
             cells = [f"{row['accuracy'][attack][str(cap)]:.1f}" for cap in CAPS]
-            lines.append(f"| {name} | {words} | {' | '.join(cells)} | {row['printed'][attack]:.2f} |")
+            theirs = f"{row['printed'][attack]:.2f}" if row["printed"] else "–"
+            lines.append(f"| {name} | {words} | {' | '.join(cells)} | {theirs} |")
     return "\n".join(lines)
 
 
@@ -76,27 +77,22 @@ def main(options: Options) -> None:
     """Attack, and write JSON after every run."""
     data, cpu = load_images("mnist", options.data), torch.device("cpu")
     x, y = as_float(data.test_images[: options.images]), data.test_labels[: options.images]
-    runs: dict[str, Any] = json.loads(options.out.read_text(encoding="utf-8"))["runs"] if options.out.exists() else {}
-    for folder in options.runs:
-        name = folder.name.rpartition("-seed-")[0]
-        if runs.get(name, {}).get("images") == options.images:
-            continue
+
+    def measure(folder: Path) -> dict[str, Any]:
         finished, started = load(folder), time.perf_counter()
         needed = {attack: pixels_needed(finished.model, x, y, made) for attack, made in ATTACKS.items()}
-        runs[name] = {
+        return {
             "recipe": recipe.plain(finished.recipe),
             "provenance": provenance(cpu),
             "seconds": time.perf_counter() - started,
-            "images": options.images,
             "accuracy": {
                 attack: {cap: 100 * (size > cap).double().mean().item() for cap in CAPS}
                 for attack, size in needed.items()
             },
             "printed": printed("Table 4", finished.recipe.name),
         }
-        options.out.write_text(json.dumps({"runs": runs}, indent=1) + "\n", encoding="utf-8")
-        print(name, runs[name]["accuracy"], flush=True)
-    print(markdown(json.loads(options.out.read_text(encoding="utf-8"))))
+
+    print(markdown(of_runs.each_of(options.runs, options.images, options.out, measure)))
 
 
 if __name__ == "__main__":

@@ -7,13 +7,14 @@ every answer after the training is given. Those of clean images are estimated on
 images. A run that has not ended is taken at its checkpoint. Ten minutes for each run of ResNet-18 on one core.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import of_runs
 import torch
 import tyro
+from torch import nn
 
 from unperturbed import evaluate, recipe
 from unperturbed.attacks import pgd
@@ -30,19 +31,10 @@ ATTACK = pgd(eps=BUDGET.eps, steps=BUDGET.steps, step_size=BUDGET.step_size)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(of_runs.Options):
     """What is measured."""
 
-    runs: tuple[Path, ...]
-    """folders of runs on CIFAR-10"""
-    data: Path | None = None
-    """folder with CIFAR-10"""
-    images: int = 300
-    """the first of the test images"""
-    device: str = "cpu"
-    """on which they are attacked"""
     out: Path = Path("results/running-statistics.json")
-    """file for the numbers; runs that it holds on as many images are kept"""
 
 
 def markdown(result: dict[str, Any]) -> str:
@@ -55,28 +47,28 @@ def markdown(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def at_its_end(run: RunDirectory, f: nn.Module) -> int:
+    """Give f the weights of a run, or those of its checkpoint where it has not ended, and tell its step."""
+    if run.weights.exists():
+        run.read_weights(f)
+        return run.read_recipe().steps
+    state = run.read_checkpoint(torch.device("cpu"))
+    assert state is not None, f"{run.path} has neither weights nor a checkpoint"
+    f.load_state_dict(state["model"])
+    return state["step"]
+
+
 def main(options: Options) -> None:
     """Attack, and write JSON after every run."""
     data, device = load("cifar10", options.data), pick_device(options.device)
     images, labels = data.test_images[: options.images], data.test_labels[: options.images]
-    runs: dict[str, Any] = json.loads(options.out.read_text(encoding="utf-8"))["runs"] if options.out.exists() else {}
-    for folder in options.runs:
-        name = folder.name
-        if runs.get(name, {}).get("images") == options.images:
-            continue
+
+    def measure(folder: Path) -> dict[str, Any]:
         run = RunDirectory(folder)
         its = run.read_recipe()
-        f, step = fresh_model(its, data), its.steps
-        if run.weights.exists():
-            run.read_weights(f)
-        else:
-            state = run.read_checkpoint(torch.device("cpu"))
-            assert state is not None, f"{folder} has neither weights nor a checkpoint"
-            f.load_state_dict(state["model"])
-            step = state["step"]
-        f = f.eval()
+        f = fresh_model(its, data).eval()
+        step, found = at_its_end(run, f), dict[str, Any]()
         clean = freshly_estimated(f, for_statistics(parts(data, its.data), its.seed))
-        found: dict[str, Any] = {}
         for how, network in ((KEPT, f), (CLEAN, clean)):
             report = evaluate(network, images, labels, {"pgd": ATTACK}, device=options.device)
             found[how] = {
@@ -84,16 +76,9 @@ def main(options: Options) -> None:
                 "largest_class_share": report.clean.bincount().max().item() / len(labels),
                 "pgd": 100 * report.accuracy("pgd"),
             }
-        runs[name] = {
-            "recipe": recipe.plain(its),
-            "provenance": provenance(device),
-            "step": step,
-            "images": options.images,
-            "found": found,
-        }
-        options.out.write_text(json.dumps({"runs": runs}, indent=1) + "\n", encoding="utf-8")
-        print(name, step, found, flush=True)
-    print(markdown({"runs": runs}))
+        return {"recipe": recipe.plain(its), "provenance": provenance(device), "step": step, "found": found}
+
+    print(markdown(of_runs.each_of(options.runs, options.images, options.out, measure, lambda folder: folder.name)))
 
 
 if __name__ == "__main__":

@@ -7,11 +7,11 @@ models are those of finished runs, which were trained on warps of one interpolat
 minutes at most for each run on one core; `--images 10000 --device cuda` takes all.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import of_runs
 import tyro
 
 from unperturbed import Spatial, TurnThenShift, evaluate, load, recipe
@@ -35,19 +35,10 @@ ATTACKS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """What is measured."""
+class Options(of_runs.Options):
+    """What is measured; the runs have ended."""
 
-    runs: tuple[Path, ...]
-    """folders of finished runs on CIFAR-10"""
-    data: Path | None = None
-    """folder with CIFAR-10"""
-    images: int = 300
-    """the first of the test images"""
-    device: str = "cpu"
-    """on which they are attacked"""
     out: Path = Path("results/warps.json")
-    """file for the numbers; runs that it holds on as many images are kept"""
 
 
 def markdown(result: dict[str, Any]) -> str:
@@ -68,23 +59,18 @@ def main(options: Options) -> None:
     """Attack, and write JSON after every run."""
     data, device = load_images("cifar10", options.data), pick_device(options.device)
     images, labels = data.test_images[: options.images], data.test_labels[: options.images]
-    runs: dict[str, Any] = json.loads(options.out.read_text(encoding="utf-8"))["runs"] if options.out.exists() else {}
-    for folder in options.runs:
-        name = folder.name.rpartition("-seed-")[0]
-        if runs.get(name, {}).get("images") == options.images:
-            continue
+
+    def measure(folder: Path) -> dict[str, Any]:
         finished = load(folder)
         report = evaluate(finished.model, images, labels, ATTACKS, device=options.device)
-        runs[name] = {
+        return {
             "recipe": recipe.plain(finished.recipe),
             "provenance": provenance(device),
-            "images": options.images,
             "accuracy": {attack: 100 * report.accuracy(attack) for attack in ATTACKS},
             "printed": printed("Table 3", finished.recipe.name) or printed("Table 1", finished.recipe.name),
         }
-        options.out.write_text(json.dumps({"runs": runs}, indent=1) + "\n", encoding="utf-8")
-        print(name, runs[name]["accuracy"], flush=True)
-    print(markdown({"runs": runs}))
+
+    print(markdown(of_runs.each_of(options.runs, options.images, options.out, measure)))
 
 
 if __name__ == "__main__":

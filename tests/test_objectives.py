@@ -205,10 +205,11 @@ def test_a_solver_of_the_user_is_a_plain_function(f, batch):
     [
         (SRT(solver=SOLVER), [(True, 4), (True, 10)]),
         (SRT(solver=SOLVER, forward="together"), [(True, 14)]),
+        (SRT(solver=SOLVER, forward="clean-again"), [(True, 4), (True, 10), (True, 4)]),
         (UAT(solver=SOLVER), [(True, 10), (True, 4)]),
         (UAT(solver=SOLVER, forward="together"), [(True, 14)]),
     ],
-    ids=["SRT", "SRT together", "UAT", "UAT together"],
+    ids=["SRT", "SRT together", "SRT with clean images again", "UAT", "UAT together"],
 )
 def test_the_adversary_sees_evaluation_mode_and_the_outer_passes_see_training(objective, outer_calls, f, batch, rng):
     objective(f, batch, rng)
@@ -228,12 +229,30 @@ def test_a_classifier_in_evaluation_mode_stays_in_it(f, batch, rng):
 
 @pytest.mark.parametrize(
     ("objective", "passes"),
-    [(SRT(solver=SOLVER), 2), (SRT(solver=SOLVER, forward="together"), 1), (AT(solver=SOLVER), 1), (Standard(), 1)],
-    ids=["separate", "together", "AT", "Standard"],
+    [
+        (SRT(solver=SOLVER), 2),
+        (SRT(solver=SOLVER, forward="together"), 1),
+        (SRT(solver=SOLVER, forward="clean-again"), 3),
+        (AT(solver=SOLVER), 1),
+        (Standard(), 1),
+    ],
+    ids=["separate", "together", "clean again", "AT", "Standard"],
 )
 def test_batch_norm_takes_its_statistics_from_the_outer_passes_alone(objective, passes, f, batch, rng):
     objective(f, batch, rng)
     assert f[2].num_batches_tracked == passes
+
+
+def test_clean_images_once_more_change_running_statistics_alone(f, batch):
+    other = deepcopy(f)
+    again, once = (
+        SRT(solver=SOLVER, forward=forward)(network, batch, seeded())
+        for forward, network in (("clean-again", f), ("separate", other))
+    )
+    torch.testing.assert_close(again, once, rtol=0, atol=0)
+    other(batch.x)
+    for one, two in zip(f.buffers(), other.buffers(), strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=0)
 
 
 def test_batch_norm_statistics_stand_still_while_a_solver_works(f, batch, rng):

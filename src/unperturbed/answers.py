@@ -2,14 +2,11 @@
 
 from collections import abc
 from contextlib import contextmanager
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
-
-Forward = Literal["separate", "together"]
-"""each term of an objective in a forward pass of its own, or all in one, of which BatchNorm takes its statistics"""
 
 
 def own_opinion(f: nn.Module, x: Tensor) -> Tensor:
@@ -18,11 +15,11 @@ def own_opinion(f: nn.Module, x: Tensor) -> Tensor:
         return f(x)
 
 
-def outer_logits(f: nn.Module, first: Tensor, second: Tensor, forward: Forward) -> tuple[Tensor, ...]:
-    """The answers of f to both, in the outer forward passes or in one."""
-    if forward == "separate":
-        return passes(f, first, second)
-    return f(torch.cat([first, second])).split([len(first), len(second)])
+def outer_logits(f: nn.Module, first: Tensor, second: Tensor, *, together: bool) -> tuple[Tensor, ...]:
+    """The answers of f to both, in one outer pass, of which BatchNorm takes its statistics, or in one for each."""
+    if together:
+        return f(torch.cat([first, second])).split([len(first), len(second)])
+    return passes(f, first, second)
 
 
 @runtime_checkable

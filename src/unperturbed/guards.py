@@ -119,7 +119,7 @@ def asks_labeler(objective: Objective, unlabeled: int) -> bool:
 
 def normalizes_apart(f: nn.Module, objective: Objective) -> bool:
     """Whether images of both terms go through BatchNorms in passes of their own."""
-    return isinstance(objective, SRT | UAT) and objective.forward == "separate" and bool(norms_in(f))
+    return isinstance(objective, SRT | UAT) and objective.forward != "together" and bool(norms_in(f))
 
 
 def has_robust_term(objective: Objective) -> bool:

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Generator, Tensor, nn
 
-from .answers import Forward, frozen, outer_logits, own_opinion, passes
+from .answers import frozen, outer_logits, own_opinion, passes
 from .losses import Against, cross_entropy, kl, mean
 from .neighborhoods import in_a_line, require_each, require_radius
 from .solvers import PGD, Solver, WorstOfK, require_choice, require_solver, takes
@@ -87,9 +87,10 @@ class SRT:
     solver: Solver = field(default_factory=PGD)
     weight: float = 1.0
     """lambda, the price of robust risk"""
-    forward: Forward = "separate"
+    forward: Literal["separate", "together", "clean-again"] = "separate"
     """clean and perturbed images in two forward passes or in one: BatchNorm takes its statistics from a pass, and
-    where perturbations change these, as warps do, one is better"""
+    where perturbations change these, as warps do, one is better; or in two and then clean images again, as the
+    authors' pixel-wise code does to count right answers: only running statistics notice, and C(x) by them"""
     mean: Literal["terms", "images"] = "terms"
     """a mean for each term, as in Eq. (9), or one over all images of both, as in the authors' spatial code"""
     targets: Literal["hard", "soft"] = "hard"
@@ -100,7 +101,7 @@ class SRT:
     def __post_init__(self) -> None:
         require_solver("SRT.solver", self.solver)
         require_radius("SRT.weight", self.weight)
-        require_choice("SRT.forward", self.forward, "separate", "together")
+        require_choice("SRT.forward", self.forward, "separate", "together", "clean-again")
         require_choice("SRT.mean", self.mean, "terms", "images")
         require_choice("SRT.targets", self.targets, "hard", "soft")
         if not 0 <= self.smoothing < 1:
@@ -112,7 +113,10 @@ class SRT:
             opinion = own_opinion(f, pool) if batch.opinion is None else batch.opinion.detach()
             predicted = opinion.argmax(1) if self.targets == "hard" else opinion.softmax(1)
             perturbed = self.solver(Against(cross_entropy, f, predicted), pool, rng)
-        on_clean, on_perturbed = outer_logits(f, batch.x, perturbed, self.forward)
+        if self.forward == "clean-again":
+            on_clean, on_perturbed, _ = passes(f, batch.x, perturbed, batch.x)
+        else:
+            on_clean, on_perturbed = outer_logits(f, batch.x, perturbed, together=self.forward == "together")
         standard = cross_entropy(on_clean, batch.y, smoothing=self.smoothing)
         robust = cross_entropy(on_perturbed, predicted, smoothing=self.smoothing)
         if self.mean == "images":
@@ -162,7 +166,7 @@ class KLR:
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
         with frozen(f):
             perturbed = self.solver(Against(kl, f, own_opinion(f, batch.x)), batch.x, rng)
-        on_clean, on_perturbed = outer_logits(f, batch.x, perturbed, "together")
+        on_clean, on_perturbed = outer_logits(f, batch.x, perturbed, together=True)
         standard = mean(cross_entropy(on_clean, batch.y))
         if self.labels_on == "mixed":
             standard = (standard + mean(cross_entropy(on_perturbed, batch.y))) / 2
@@ -182,7 +186,7 @@ class UAT:
     """beta, the price of inconsistency; 6 in its paper, 1 on CIFAR-10 in the SRT paper"""
     form: Literal["OT", "++"] = "OT"
     """online targets alone, or with fixed targets too"""
-    forward: Forward = "separate"
+    forward: Literal["separate", "together"] = "separate"
     """both terms in two forward passes or in one, as in SRT"""
 
     def __post_init__(self) -> None:
@@ -198,7 +202,7 @@ class UAT:
             present = own_opinion(f, pool)
             perturbed = self.solver(Against(kl, f, present), pool, rng)
             shown = x if self.form == "OT" else self.solver(Against(cross_entropy, f, y), x, rng)
-        on_perturbed, on_shown = outer_logits(f, perturbed, shown, self.forward)
+        on_perturbed, on_shown = outer_logits(f, perturbed, shown, together=self.forward == "together")
         consistency = self.weight * mean(kl(on_perturbed, present))
         return Terms(standard=mean(cross_entropy(on_shown, y)), robust=consistency)
 

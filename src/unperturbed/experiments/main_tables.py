@@ -1,7 +1,10 @@
 """Tables 3 and 4: every defense under every attack, spatially and pixel-wise, on CIFAR-10 and MNIST."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import cast
 
+from ..objectives import SRT
 from ..recipes import mnist, named
 from ..recipes.budgets import PIXEL_ROWS, SPATIAL_ROWS
 from ..recipes.words import ATTACKS, DATA_SETS, enumerated
@@ -75,12 +78,19 @@ def pixel_trials(data: str) -> tuple[Trial, ...]:
     attacks = (*PIXEL_ROWS, *stronger(data))
     methods = (*PIXEL_DEFENSES, "rt")
     rows = tuple(Trial(recipe=named(f"{data}-pixel-{method}"), attacks=attacks) for method in methods)
-    return (*rows, *(by_the_script if data == "mnist" else with_growing_lambda)(attacks))
+    return (*rows, *(by_the_script if data == "mnist" else read_otherwise)(attacks))
 
 
-def with_growing_lambda(attacks: tuple[str, ...]) -> Iterator[Trial]:
-    """UAT and SRT on CIFAR-10 with a lambda that grows while C(x) is learned from the labels, in one pass or two."""
+def read_otherwise(attacks: tuple[str, ...]) -> Iterator[Trial]:
+    """SRT on CIFAR-10 in the three passes of the authors' code, and UAT and SRT with a lambda that grows."""
     uat, srt = (Trial(recipe=named(f"cifar10-pixel-{method}"), attacks=attacks) for method in ("uat", "srt"))
+    recounted = replace(cast(SRT, srt.recipe.objective), forward="clean-again")
+    yield replace(
+        srt,
+        recipe=replace(srt.recipe, objective=recounted),
+        variant="-clean-again",
+        label="SRT, clean images in a pass before and behind",
+    )
     yield first_learned(uat, "UAT, lambda that grows, one pass")
     yield ramped(srt, "SRT, lambda that grows")
     yield first_learned(srt, "SRT, lambda that grows, one pass")
@@ -185,6 +195,14 @@ def pixel_statements(data: str) -> Iterator[Statement]:
         each_over([(rt, at), (at, rt)], (CLEAN, "pgd"), -SIMILAR),
     )
     if data == "cifar10":
+        yield as_printed(
+            f"our pixel-wise SRT in the three passes of the authors' code is at most a point under the paper's on "
+            f"{title}, clean and under PGD{MAY_BE_ABOVE}",
+            "Table 4",
+            f"{data}-pixel-srt",
+            (CLEAN, "pgd"),
+            trial=f"{data}-pixel-srt-clean-again",
+        )
         for variant, how in ((RAMPED, GROWING), (RAMPED + IN_ONE_PASS, FIRST_LEARNED)):
             yield as_printed(
                 f"our pixel-wise SRT, {how}, is at most a point under the paper's on {title}, clean and under "

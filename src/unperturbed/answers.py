@@ -15,11 +15,9 @@ def own_opinion(f: nn.Module, x: Tensor) -> Tensor:
         return f(x)
 
 
-def outer_logits(f: nn.Module, first: Tensor, second: Tensor, *, together: bool) -> tuple[Tensor, ...]:
-    """The answers of f to both, in one outer pass, of which BatchNorm takes its statistics, or in one for each."""
-    if together:
-        return f(torch.cat([first, second])).split([len(first), len(second)])
-    return passes(f, first, second)
+def outer_logits(f: nn.Module, *batches: Tensor, together: bool) -> tuple[Tensor, ...]:
+    """The answers of f to each, in one outer pass, of which BatchNorm takes its statistics, or in one for each."""
+    return f(torch.cat(batches)).split([*map(len, batches)]) if together else passes(f, *batches)
 
 
 @runtime_checkable

@@ -113,10 +113,8 @@ class SRT:
             opinion = own_opinion(f, pool) if batch.opinion is None else batch.opinion.detach()
             predicted = opinion.argmax(1) if self.targets == "hard" else opinion.softmax(1)
             perturbed = self.solver(Against(cross_entropy, f, predicted), pool, rng)
-        if self.forward == "clean-again":
-            on_clean, on_perturbed, _ = passes(f, batch.x, perturbed, batch.x)
-        else:
-            on_clean, on_perturbed = outer_logits(f, batch.x, perturbed, together=self.forward == "together")
+        again = [batch.x] if self.forward == "clean-again" else []
+        on_clean, on_perturbed, *_ = outer_logits(f, batch.x, perturbed, *again, together=self.forward == "together")
         standard = cross_entropy(on_clean, batch.y, smoothing=self.smoothing)
         robust = cross_entropy(on_perturbed, predicted, smoothing=self.smoothing)
         if self.mean == "images":

@@ -78,10 +78,10 @@ def pixel_trials(data: str) -> tuple[Trial, ...]:
     attacks = (*PIXEL_ROWS, *stronger(data))
     methods = (*PIXEL_DEFENSES, "rt")
     rows = tuple(Trial(recipe=named(f"{data}-pixel-{method}"), attacks=attacks) for method in methods)
-    return (*rows, *(by_the_script if data == "mnist" else read_otherwise)(attacks))
+    return (*rows, *(by_the_script if data == "mnist" else other_readings)(attacks))
 
 
-def read_otherwise(attacks: tuple[str, ...]) -> Iterator[Trial]:
+def other_readings(attacks: tuple[str, ...]) -> Iterator[Trial]:
     """SRT on CIFAR-10 in the three passes of the authors' code, and UAT and SRT with a lambda that grows."""
     uat, srt = (Trial(recipe=named(f"cifar10-pixel-{method}"), attacks=attacks) for method in ("uat", "srt"))
     recounted = replace(cast(SRT, srt.recipe.objective), forward="clean-again")
@@ -89,7 +89,7 @@ def read_otherwise(attacks: tuple[str, ...]) -> Iterator[Trial]:
         srt,
         recipe=replace(srt.recipe, objective=recounted),
         variant="-clean-again",
-        label="SRT, clean images in a pass before and behind",
+        label="SRT, clean images once more",
     )
     yield first_learned(uat, "UAT, lambda that grows, one pass")
     yield ramped(srt, "SRT, lambda that grows")

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from unperturbed import progress
-from unperturbed.progress import Bars, Lines, spoken, watching
+from unperturbed.progress import Bars, Lines, Titled, spoken, watching
 
 RECORD = {
     "step": 20,
@@ -190,3 +190,12 @@ def test_what_cannot_be_written_is_lost_and_ends_nothing(monkeypatch, terminal, 
         watcher.warned("one class takes all")
         watcher.attacked("pgd", 40, 40, 0.625)
     assert sys.stderr is gone
+
+
+def test_a_line_names_the_steps_of_its_own_run_where_others_have_stepped_since(clock, capsys):
+    watcher = Lines()
+    short, long = Titled(watcher, "short"), Titled(watcher, "long")
+    short.stepped(20, 20)
+    long.stepped(8, 60)
+    short.logged(RECORD)
+    assert capsys.readouterr().err == f"short: step 20 of 20, {GIST}\n"

@@ -105,7 +105,8 @@ class Lines:
     def __init__(self) -> None:
         self.title = ""
         self.last = time.monotonic()
-        self.step = self.steps = 0
+        self.steps: dict[str, int] = {}
+        """of each run: others take steps before what one has done is told"""
 
     def say(self, text: str, *, now: bool) -> None:
         if now or time.monotonic() - self.last >= SECONDS_BETWEEN_LINES:
@@ -113,10 +114,11 @@ class Lines:
             self.last = time.monotonic()
 
     def stepped(self, step: int, steps: int, /) -> None:
-        self.step, self.steps = step, steps
+        self.steps[self.title] = steps
 
     def logged(self, record: Record, /) -> None:
-        self.say(f"step {record['step']} of {self.steps}, {spoken(record)}", now=self.step == self.steps)
+        steps = self.steps[self.title]
+        self.say(f"step {record['step']} of {steps}, {spoken(record)}", now=record["step"] == steps)
 
     def warned(self, sentence: str, /) -> None:
         self.say(f"warning: {sentence}", now=True)

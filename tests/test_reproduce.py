@@ -35,8 +35,9 @@ from unperturbed.experiments.gathered import of_run, seconds_of
 from unperturbed.experiments.genuine import SHA256
 from unperturbed.experiments.lambda_tables import by_the_authors, by_their_warps
 from unperturbed.experiments.measured import Measured
+from unperturbed.experiments.noting import Stopping
 from unperturbed.experiments.planning import attacked_at_once, groups, planned
-from unperturbed.experiments.reproduction import Reproduction, Stopping
+from unperturbed.experiments.reproduction import Reproduction
 from unperturbed.experiments.results import present
 from unperturbed.experiments.scales import LONG_ATTACKS, scaled
 from unperturbed.experiments.settled import OTHER_WEIGHTS, other_weights, settle, weights_not_kept
@@ -417,6 +418,8 @@ def test_evidence_that_holds_more_of_a_run_is_not_replaced(tmp_path, capsys):
     words = ("table-6", *SMOKE, "--only", "*-srt-lambda-0.2-*", "--out")
     reproduce(*words, tmp_path / "whole")
     reproduce(*words, tmp_path / "part", "--without", "pgd")
+    (file,) = tmp_path.glob("part/*/report.json")
+    write_whole(file, replace(reports.read(file), subject="other weights").dumps().encode())
     results = tmp_path / "results"
     for place in ("part", "whole", "whole"):
         assert "1 of 1 run begun" in reproduce(*words, tmp_path / place, "--collect", results, capsys=capsys)
@@ -856,6 +859,7 @@ def test_a_run_that_is_killed_while_it_shares_a_device_is_known_for_it(tmp_path)
     class Looking(Lines):
         def stepped(self, step, steps, /):
             noted.append(notes.read_notes(tmp_path / run.name))
+            super().stepped(step, steps)
 
     noted = []
     replace(reproduction(tmp_path), watcher=Looking(), beside=3).train([run])

@@ -78,7 +78,7 @@ def evaluate(
     require_tensor(images, "images")
     if len(images) == 0:
         raise ValueError("no image was given, expected at least one to evaluate on")
-    batch = (at_once(images[0].numel()) if where.type == "cuda" else BATCH) if batch is None else batch
+    batch = usual_batch(images, where) if batch is None else batch
     require_count("batch", batch)
     check_model(f)
     f.to(where)
@@ -135,6 +135,11 @@ def evaluate(
             if unfinished is not None and present().first:
                 unfinished.forget(key)
     return report
+
+
+def usual_batch(images: Tensor, device: torch.device) -> int:
+    """How many of these images are attacked at once on that device where nobody says how many."""
+    return at_once(images[0].numel()) if device.type == "cuda" else BATCH
 
 
 def at_once(numbers: int) -> int:

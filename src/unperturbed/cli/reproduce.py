@@ -48,7 +48,8 @@ class Reproduce:
     only: str = "*"
     """only runs whose names match one of these patterns, separated by commas: 'mnist-*,*-srt-seed-0'"""
     missing: bool = False
-    """only runs of which the evidence in the folder --results lacks something that is asked for"""
+    """only runs of which the evidence in the folder --results lacks something that is asked for; where one ends with
+    the weights of its evidence, attacks that this holds are not made again"""
     without: str = ""
     """attacks that are left for later, separated by commas"""
     slow_images: int | None = None
@@ -182,6 +183,7 @@ def carried_out(command: Reproduce, runs: list[PlannedRun], out: Path, began: fl
             without=left_for_later(command),
             slow_images=command.slow_images,
             beside=command.beside,
+            evidence=command.results if command.missing else None,
         )
         try:
             reproduction.carry_out(runs)

@@ -1,13 +1,14 @@
-"""What is noted of a run while it is trained."""
+"""Who watches a reproduction: one notes what is to be told of a training, one ends attacks that are to stop."""
 
 from collections import abc
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..progress import Titled
+from ..progress import Bars, Lines, Titled
 from ..recipe import Recipe, of_teacher
 from ..runs import RunDirectory
+from ..signals import StoppedError
 from ..version import __version__
 from .gathered import seconds_of
 from .notes import note, read_notes
@@ -63,6 +64,21 @@ class Noting(FirstStep):
         """Note that of the teacher, which is trained before the runs of this command that share a device."""
         for path in teachers_of(self.recipe, self.teachers):
             note_circumstances(path, {self.device}, self.teacher_together)
+
+
+class Stopping:
+    """A watcher of attacks that ends them between two batches once they are to stop."""
+
+    def __init__(self, watcher: Bars | Lines, title: str, stop: Callable[[], bool]) -> None:
+        self.watcher, self.title, self.stop = watcher, title, stop
+
+    def attacked(self, name: str, done: int, images: int, standing: float, /) -> None:
+        self.watcher.title = self.title
+        self.watcher.attacked(name, done, images, standing)
+        if done < images and self.stop():
+            raise StoppedError(
+                f"stopped while attacking {self.title} with {name}; the same command goes on from there"
+            )
 
 
 def teachers_of(recipe: Recipe, teachers: Path) -> list[Path]:

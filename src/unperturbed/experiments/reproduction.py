@@ -25,7 +25,7 @@ from ..unfinished import FILE, Unfinished
 from .definition import SURFACES
 from .gathered import OTHER_REPORT, SLOW_REPORT, is_of, own_report, weights_under
 from .notes import note, read_notes
-from .noting import Noting
+from .noting import Noting, Stopping
 from .planning import (
     ATTACK_START_UP,
     SIDE_BY_SIDE,
@@ -36,6 +36,7 @@ from .planning import (
     groups,
     state_of,
 )
+from .recalled import recall
 from .scales import LONG_ATTACKS, SLOW_ATTACKS, Scale, images_attacked
 from .settled import OTHER_WEIGHTS, other_weights, settle
 from .terrain import surfaces_around
@@ -64,6 +65,8 @@ class Reproduction:
     """test images that attacks which take long are made on; none: as many as others"""
     beside: int = 0
     """runs of others that share the device"""
+    evidence: Path | None = None
+    """folder with evidence: attacks that it holds of the same weights are not made again"""
 
     def carry_out(self, runs: Sequence[PlannedRun]) -> None:
         """Train and attack what is missing of these runs, group by group; long attacks come last."""
@@ -189,6 +192,8 @@ class Reproduction:
         model = fresh_model(recipe, dataset)
         settle(directory.path, model, dataset, pick_device(self.device))
         directory.read_weights(model)
+        if self.evidence and (said := recall(run, model, dataset, directory, self.evidence)):
+            Titled(self.watcher, run.name).warned(said)
         watcher = Stopping(self.watcher, run.name, self.stop)
         report = self.evaluated(run, model, dataset, recipe, directory.report, self.wanted(run), watcher)
         if not self.slow_are_made(run):
@@ -231,7 +236,7 @@ class Reproduction:
         recipe: Recipe,
         path: Path,
         attacks: Mapping[str, Any],
-        watcher: "Stopping",
+        watcher: Stopping,
     ) -> Report:
         """Attack a model and keep the report there, and one set aside that holds what the new one does not."""
 
@@ -261,21 +266,6 @@ class Reproduction:
         )
         save(report)
         return report
-
-
-class Stopping:
-    """A watcher of attacks that ends them between two batches once they are to stop."""
-
-    def __init__(self, watcher: Bars | Lines, title: str, stop: Stop) -> None:
-        self.watcher, self.title, self.stop = watcher, title, stop
-
-    def attacked(self, name: str, done: int, images: int, standing: float, /) -> None:
-        self.watcher.title = self.title
-        self.watcher.attacked(name, done, images, standing)
-        if done < images and self.stop():
-            raise StoppedError(
-                f"stopped while attacking {self.title} with {name}; the same command goes on from there"
-            )
 
 
 def holds(report: Report, attacks: Mapping[str, Any]) -> bool:

@@ -21,6 +21,7 @@ from .gathered import of_run
 from .headline import headline
 from .planning import PlannedRun, matches, planned
 from .scales import NETWORKS, Scale
+from .united import united
 
 FOLDER = Path("results") / "reproduce"
 ORIGIN = "`results/reproduce` by `unperturbed reproduce --write docs/results.md`; a test\ncompares."
@@ -171,27 +172,29 @@ def present(chosen: Sequence[Experiment], scale: Scale, out: Path, only: str = "
 def collect(runs: Sequence[PlannedRun], out: Path, folder: Path) -> tuple[list[Path], list[str]]:
     """Write the evidence of finished runs to a folder: the paths, and the runs of which some attacks do not count.
 
-    Evidence there that holds more of a run is not replaced: that is refused before anything is written.
+    What evidence there holds of the same weights is kept. Where it holds more of others it is not replaced: that is
+    refused before anything is written.
     """
     made = [(run, evidence, as_asked(evidence, run.trial)) for run, evidence in lying_in(runs, out)]
-    written = [asked for _, _, asked in made if asked is not None]
-    for run, _, asked in made:
-        if asked is not None:
-            require_no_loss(run, asked, folder)
+    written = [with_what_is_there(run, asked, folder) for run, _, asked in made if asked is not None]
     otherwise = [run.name for run, found, asked in made if asked is None or asked.dumps() != found.dumps()]
     return [write(asked, folder) for asked in written], otherwise
 
 
-def require_no_loss(run: PlannedRun, fresh: Evidence, folder: Path) -> None:
-    """Refuse to replace evidence by the same recipe that holds attacks, images, minutes or a log of its own alone."""
+def with_what_is_there(run: PlannedRun, fresh: Evidence, folder: Path) -> Evidence:
+    """The evidence with what a folder holds of the same weights.
+
+    It is not to replace evidence by the same recipe that holds attacks, images, minutes or a log of its own alone.
+    """
     file = folder / fresh.scale / fresh.file_name
     try:
         there = loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):  # None, or one that cannot be read, which is to be collected again.
-        return
+        return fresh
     before = as_asked(there, run.trial)
     if there.recipe != run.recipe or before is None:
-        return
+        return fresh
+    fresh = united(fresh, before)
     now = held(fresh)
     lost = sorted(
         {name for (weights, name, part), count in held(before).items() if now.get((weights, name, part), 0) < count}
@@ -201,6 +204,7 @@ def require_no_loss(run: PlannedRun, fresh: Evidence, folder: Path) -> None:
             f"{printable(file)} holds more of that run ({', '.join(lost)}): make the same here first, move it "
             "elsewhere, or leave the run out by --only"
         )
+    return fresh
 
 
 def held(evidence: Evidence) -> dict[tuple[str, str, float], int]:

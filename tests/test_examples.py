@@ -3,7 +3,6 @@
 import re
 import runpy
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +10,11 @@ import torch
 import torch.nn.functional as F
 
 from unperturbed import evaluate
-from unperturbed.attacks import pgd
+from unperturbed.attacks import pgd, random
 from unperturbed.datasets import load
+from unperturbed.experiments.evidence import read
+from unperturbed.files import numbers_in
+from unperturbed.neighborhoods import Spatial
 from unperturbed.recipes import named
 from unperturbed.runs import RunDirectory
 
@@ -80,21 +82,44 @@ def test_a_loop_of_ones_own_sees_its_loss_fall(capsys, printed):
     assert losses[-1] < losses[0]
 
 
-def test_the_trained_example_withstands_pgd_on_digits_of_other_writers():
-    """Digits that scikit-learn ships, as large as those of MNIST and black and white: it saw none of them."""
-    run = RunDirectory(FOLDER / "mnist-srt")
+TRAINED = {"mnist-srt": "mnist-pixel-srt", "mnist-srt-plus": "mnist-compound-srt"}
+"""the recipes of the trained models, by folder"""
+every_trained = pytest.mark.parametrize("name", TRAINED)
+
+
+def trained_accuracies(name):
+    """Of a trained example on digits of other writers, which scikit-learn ships, as large and as black as MNIST's."""
+    run = RunDirectory(FOLDER / name)
     f = run.read_recipe().model((1, 28, 28), 10)
     run.read_weights(f)
     data = load("digits")
     x, y = data.test_images[:80].float() / 255, data.test_labels[:80]
     x = (F.pad(F.interpolate(x, size=(20, 20), mode="bilinear"), (4, 4, 4, 4)) > 0.5).float()
-    report = evaluate(f, x, y, {"pgd": pgd(eps=0.3, steps=20, step_size=0.02)}, device="cpu")
-    assert report.accuracy() > 0.8
-    assert report.accuracy("pgd") > 0.7
+    attacks = {"pgd": pgd(eps=0.3, steps=20, step_size=0.02), "random": random(Spatial(rotation=30, translation=3))}
+    report = evaluate(f, x, y, attacks, device="cpu")
+    return report.accuracy(), report.accuracy("pgd"), report.accuracy("random")
 
 
-def test_the_trained_example_is_small_and_of_the_papers_recipe():
-    run = RunDirectory(FOLDER / "mnist-srt")
+@every_trained
+def test_a_trained_example_withstands_pgd_on_digits_of_other_writers(name):
+    clean, under_pgd, _ = trained_accuracies(name)
+    assert clean > 0.8
+    assert under_pgd > 0.7
+
+
+def test_of_the_trained_examples_srt_plus_alone_withstands_warps_too():
+    assert trained_accuracies("mnist-srt-plus")[2] > 0.7
+    assert trained_accuracies("mnist-srt")[2] < 0.4
+
+
+@every_trained
+def test_a_trained_example_is_small_and_that_of_its_evidence(name):
+    run = RunDirectory(FOLDER / name)
     assert run.weights.stat().st_size < 5_000_000
-    recipe = run.read_recipe()
-    assert replace(recipe, data=replace(recipe.data, sha256=None)) == named("mnist-pixel-srt")
+    assert run.read_recipe() == named(TRAINED[name])
+    evidence = read(FOLDER.parent / "results" / "reproduce" / "paper" / f"{TRAINED[name]}-seed-0.json")
+    assert evidence.report.weights == numbers_in(run.weights)
+
+
+def test_the_trained_examples_are_all_named():
+    assert {path.parent.name for path in FOLDER.glob("*/recipe.json")} == set(TRAINED)

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from unperturbed.experiments.definition import Cell
-from unperturbed.experiments.evidence import loads, read_all
+from unperturbed.experiments.evidence import loads, read, read_all
 from unperturbed.experiments.headline import headline
 from unperturbed.experiments.lambda_tables import at_weight
 from unperturbed.experiments.measured import Measured
@@ -59,15 +59,24 @@ def test_all_seeds_of_the_demonstration_show_the_same_order():
     assert [len(rows) for rows in methods[0]] == [4, 3]
 
 
-def test_the_readme_says_of_the_trained_example_what_was_measured():
+def test_the_readme_says_of_the_trained_examples_what_was_measured():
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    file = ROOT / "results" / "reproduce" / "paper" / "mnist-pixel-srt-seed-0.json"
-    report = json.loads(file.read_text(encoding="utf-8"))["report"]
-    pgd = next(attack for attack in report["attacks"] if attack["name"] == "pgd")
-    clean, attacked = (100 * part["accuracy"] for part in (report["clean"], pgd))
-    assert f"gets {clean:.2f} % right, and {attacked:.2f} % under PGD within 0.3" in readme
-    assert pgd["budget"].startswith("Linf 0.3,")
-    assert report["images"] == 10_000
+    srt, plus = (
+        read(ROOT / "results" / "reproduce" / "paper" / f"mnist-{name}-srt-seed-0.json").report
+        for name in ("pixel", "compound")
+    )
+
+    def percent(report, attack=None):
+        return f"{100 * report.accuracy(attack):.2f} %"
+
+    assert (
+        f"gets {percent(srt)} right, and {percent(srt, 'pgd')} under PGD within 0.3, but {percent(srt, 'gridadv')} "
+        "under GridAdv"
+    ) in readme
+    both = f"{percent(plus)}, {percent(plus, 'pgd')} and {percent(plus, 'gridadv')}, and {percent(plus, 'gridadv+')}"
+    assert f"{both} under PGD on top of GridAdv" in readme
+    assert srt["pgd"].budget.startswith("Linf 0.3,")
+    assert len(srt.labels) == len(plus.labels) == 10_000
 
 
 def attack_rows():

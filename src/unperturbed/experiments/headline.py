@@ -11,9 +11,10 @@ from .layout import aligned
 from .measured import Measured, concerned
 
 COLUMNS = ("clean", "pgd", "gridadv", "autoattack", "minutes")
-PIXEL, SPATIAL, TIMED = (
+PIXEL, SPATIAL, BOTH, TIMED = (
     ("clean", "pgd", "autoattack"),
     ("clean", "gridadv"),
+    ("clean", "pgd", "gridadv"),
     ("clean", "pgd", "autoattack", "minutes"),
 )
 
@@ -48,6 +49,8 @@ ROWS = (
     Row("RST, MNIST, pixel-wise", "mnist-pixel-rst", PIXEL, "Table 4"),
     Row("SRT, MNIST, spatial", "mnist-spatial-srt", SPATIAL, "Table 3"),
     Row("SRT, MNIST, spatial, authors' code", "mnist-spatial-srt-authors", SPATIAL),
+    Row("SRT+, CIFAR-10, pixel-wise and spatial", "cifar10-compound-srt", BOTH),
+    Row("SRT+, MNIST, pixel-wise and spatial", "mnist-compound-srt", BOTH),
     Row("SRT++, CIFAR-10, pixel-wise", "cifar10-pixel-srt-plusplus-selected", PIXEL),
     Row(
         "SRT++, CIFAR-10, pixel-wise, statistics of clean images",

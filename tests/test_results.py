@@ -588,6 +588,42 @@ def test_the_page_of_fidelity_says_that_rst_alone_is_above_the_papers():
     assert f"SRT at its end answers {own:.2f} %" in text
 
 
+def test_the_page_of_fidelity_says_where_srt_plus_is_not_above_at_plus():
+    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    text, attacks = " ".join(page.split()), ("pgd", "gridadv", "pgd+", "gridadv+")
+    found = {
+        (data, name): read(ROOT / "results" / "reproduce" / "paper" / f"{data}-compound-{name}-seed-0.json").report
+        for data in ("cifar10", "mnist")
+        for name in ("at", "srt")
+    }
+
+    def risks(report):
+        by_attack = {
+            name: [100 * risk.double().mean().item() for risk in report.risks_by_image(report[name])]
+            for name in attacks
+        }
+        stand = by_attack["pgd"][0]
+        robust = {name: each[1] for name, each in by_attack.items()}
+        return stand, robust, {name: each[2] for name, each in by_attack.items()}
+
+    for name in ("at", "srt"):
+        stand, robust, adversarial = risks(found["cifar10", name])
+        row = [stand, *robust.values(), adversarial["pgd+"], adversarial["gridadv+"]]
+        assert f"| {name.upper()}+ | " + " | ".join(f"{risk:.2f}" for risk in row) + " |" in page
+    (at_stand, at, _), (stand, srt, _) = (risks(found["cifar10", name]) for name in ("at", "srt"))
+    assert f"SRT+ is the more accurate by {at_stand - stand:.2f} points" in text
+    more = sorted(srt[name] - at[name] for name in attacks)
+    assert (
+        f"its R_rob is {-more[0]:.1f} points lower under GridAdv, and {more[1]:.1f} to {more[3]:.1f} higher" in text
+    )
+    assert more[0] == srt["gridadv"] - at["gridadv"] < 0 < more[1]
+    leads = [found["mnist", "srt"].accuracy(name) - found["mnist", "at"].accuracy(name) for name in attacks]
+    assert f"by {100 * leads[2]:.2f} and {100 * leads[3]:.2f} points there" in text
+    assert min(leads) > 0
+    of_at, of_srt = (risks(found["mnist", name])[1] for name in ("at", "srt"))
+    assert all(of_srt[name] < of_at[name] for name in attacks)
+
+
 def test_the_page_of_fidelity_says_what_rt_and_srt_of_the_paper_are():
     found = Measured([each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"])
     page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")

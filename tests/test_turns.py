@@ -1,5 +1,6 @@
 """Runs side by side: each gets its turn, none waits for what another makes a device do, none stops within a step."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from tiny import TINY
+from unperturbed import turns
 from unperturbed.runs import RunDirectory
 from unperturbed.signals import StoppedError
 from unperturbed.trainer import Trainer
@@ -66,13 +68,86 @@ def test_others_go_on_while_a_run_waits_for_the_device():
     assert not work.waits
 
 
-def test_where_all_runs_wait_the_device_is_waited_for():
+def test_where_all_runs_wait_the_first_for_which_the_device_is_ready_goes_on():
     seen: list[str] = []
-    first, second = Work(left=10**9), Work(left=1)
+    first, second = Work(left=9), Work(left=3)
     assert run_together([run("a", [1, first, 2], seen), run("b", [1, second, 2], seen)], CPU)
-    assert first.waits == ["waited"]
-    assert not second.waits
-    assert seen == ["a1", "b1", "a2", "a ended", "b2", "b ended"]
+    assert not first.waits + second.waits
+    assert seen == ["a1", "b1", "b2", "b ended", "a2", "a ended"]
+
+
+class Gpu:
+    """A device that takes a while for the steps of each run, in streams of their own, and a clock that it goes by.
+
+    In a stream that has much before it there is no place for more: the host waits.
+    """
+
+    type, places = "cuda", 32
+
+    def __init__(self, monkeypatch):
+        self.now, self.stream, self.busy_until = 0.0, -1, dict[int, float]()
+        streams = count()
+        monkeypatch.setattr(torch.cuda, "Stream", lambda device: next(streams))
+        monkeypatch.setattr(torch.cuda, "stream", self.within)
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+        monkeypatch.setattr(torch.cuda, "Event", lambda: Mark(self))
+        monkeypatch.setattr(turns, "random_numbers_kept", lambda device: nullcontext())
+        monkeypatch.setattr(turns.time, "sleep", self.sleep)
+
+    def within(self, stream):
+        gpu = self
+
+        class Within:
+            def __enter__(self):
+                gpu.stream = stream
+
+            def __exit__(self, *error):
+                pass
+
+        return Within()
+
+    def sleep(self, seconds):
+        self.now += 1.0
+
+    def run(self, name, steps, seconds, ended):
+        for step in range(steps):
+            before = self.busy_until.get(self.stream, 0.0)
+            self.now = max(self.now, before - self.places * seconds)
+            self.busy_until[self.stream] = max(self.now, before) + seconds
+            yield step
+        ended[name] = self.busy_until[self.stream]
+
+
+class Mark:
+    """The end of what is launched in a stream."""
+
+    def __init__(self, gpu):
+        self.gpu = gpu
+
+    def record(self):
+        self.done_at = self.gpu.busy_until[self.gpu.stream]
+
+    def query(self):
+        return self.gpu.now >= self.done_at
+
+
+def test_runs_of_short_steps_do_not_wait_for_those_of_long_ones(monkeypatch):
+    gpu, ended = Gpu(monkeypatch), {}
+    assert run_together([gpu.run("short", 800, 1.0, ended), gpu.run("long", 80, 100.0, ended)], gpu)
+    assert ended["short"] == pytest.approx(800, rel=0.02), "as if it were alone"
+    assert ended["long"] == pytest.approx(8000, rel=0.02)
+
+
+def test_a_device_never_has_more_than_two_turns_of_a_run_before_it(monkeypatch):
+    gpu, deepest = Gpu(monkeypatch), []
+
+    def watched(steps):
+        for step in steps:
+            deepest.append(gpu.busy_until[gpu.stream] - gpu.now)
+            yield step
+
+    assert run_together([watched(gpu.run("a", 100, 5.0, {})), watched(gpu.run("b", 100, 5.0, {}))], gpu)
+    assert max(deepest) == turns.TURNS_AHEAD * turns.STEPS_IN_TURN * 5.0
 
 
 @pytest.mark.parametrize("after", [[2], []], ids=["before another step", "before its end"])

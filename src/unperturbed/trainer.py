@@ -23,7 +23,7 @@ from .recipe import Recipe
 from .runtime import generator
 from .selection import Selection
 from .step import Step
-from .turns import Steps, run_together
+from .turns import Steps, mark, run_together
 
 PROBE = 256
 """images of each part on which C(x) is watched"""
@@ -197,9 +197,7 @@ class Trainer:
     def caught_up(self) -> Steps:
         """Let other runs of this process go on until the device has done what this one has asked for."""
         if self.device.type == "cuda" and self.processes.count == 1:  # Several processes have to stop at one step.
-            done = torch.cuda.Event()
-            done.record()
-            yield done
+            yield mark()
 
     @property
     def result(self) -> nn.Module:

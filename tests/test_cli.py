@@ -451,8 +451,12 @@ def test_a_batch_that_does_not_fit_into_memory_is_answered_with_one_that_does(re
         ),
         (RuntimeError("Storage size calculation overflowed with sizes=[9]"), "not enough memory: ask for less"),
         (MemoryError(), "not enough memory: ask for less"),
+        (
+            RuntimeError("CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation' in …"),
+            "the GPU has no memory left: end other processes that use it, or choose another --device",
+        ),
     ],
-    ids=["host", "GPU", "beyond all", "Python"],
+    ids=["host", "GPU", "beyond all", "Python", "GPU of others"],
 )
 def test_where_memory_runs_out_one_sentence_says_so(refused, monkeypatch, error, sentence):
     def full(self):

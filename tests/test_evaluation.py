@@ -1003,3 +1003,30 @@ def test_more_classes_than_a_report_can_hold_are_refused():
     f.classes += 1
     with pytest.raises(ValueError, match=r"tells 32,768 classes apart, a report holds up to 32,767: give it one"):
         evaluate(f, x, y, {})
+
+
+class Named(nn.BatchNorm2d):
+    """A BatchNorm that calls itself as those of some version of PyTorch do."""
+
+    words = "4, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True"
+
+    def _get_name(self):
+        return "BatchNorm2d"
+
+    def extra_repr(self):
+        return self.words
+
+
+def test_a_model_stays_the_same_however_a_version_of_pytorch_describes_its_batchnorms():
+    images, labels = torch.zeros(2, 4, 3, 3), torch.zeros(2).long()
+
+    def subject(words):
+        norm = type("Named", (Named,), {"words": words, "__module__": "torch.nn.modules.batchnorm"})(4)
+        return evaluation.fingerprint(nn.Sequential(norm), images, labels, 0, 500)
+
+    old, new, biased = (
+        Named.words,
+        Named.words.replace("affine=True", "affine=True, bias=True"),
+        Named.words.replace("affine=True", "affine=True, bias=False"),
+    )
+    assert subject(old) == subject(new) != subject(biased)

@@ -182,7 +182,9 @@ def fingerprint(f: nn.Module, images: Tensor, labels: Tensor, seed: int, batch: 
     and our own name the numbers that they keep and register their weights, those of strangers need not.
     """
     strange = [module for module in f.modules() if type(module).__module__.split(".")[0] not in TOLD]
-    words = (seed, batch, settings_of(f), *(["keeps", *kept] if (kept := kept_by(strange)) else []))
+    # PyTorch names the bias of a BatchNorm from 2.13 on: one that has it is no other model than before.
+    described = re.sub(r"(BatchNorm\w*\([^()]*), bias=True", r"\1", settings_of(f))
+    words = (seed, batch, described, *(["keeps", *kept] if (kept := kept_by(strange)) else []))
     digest = hashlib.sha256(repr(words).encode())
     stored = f.state_dict()
     unstored = [buffer for name, buffer in f.named_buffers() if name not in stored]

@@ -14,8 +14,10 @@ from torch import Generator
 from .version import __version__
 
 SOFTWARE = ("torch", "numpy")
-TOO_LARGE = ("can't allocate memory", "Storage size calculation overflowed")
-"""words of torch about a tensor that the host has no room for; its errors have no type of their own"""
+FULL = "CUDA error: out of memory"
+"""words of a GPU's driver, as where other processes hold all of its memory"""
+TOO_LARGE = ("can't allocate memory", "Storage size calculation overflowed", FULL)
+"""words about memory that is not there, on the host too; these errors have no type of their own"""
 
 
 def pick_device(name: str = "auto") -> torch.device:

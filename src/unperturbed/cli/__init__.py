@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from .. import __version__
 from ..printing import nearest, printable
-from ..runtime import out_of_memory
+from ..runtime import FULL, out_of_memory
 from ..signals import SignalError, ending_on_sigterm
 from .catalog import catalog
 from .curve import curve
@@ -78,6 +78,8 @@ def told(error: Exception) -> str:
 
 def too_little_memory(error: Exception) -> str:
     """What to say where memory ran out in a place that has no advice of its own."""
+    if FULL in str(error):
+        return "the GPU has no memory left: end other processes that use it, or choose another --device"
     wanted = re.search(r"tried to allocate ([\d.]+ \w+)", str(error), re.IGNORECASE)
     for_what = f" for another {wanted[1]}" if wanted else ""
     return f"not enough memory{for_what}: ask for less, as smaller images or fewer points, or use a machine with more"

@@ -14,7 +14,7 @@ LAYERS = [
     {"neighborhoods", "losses", "answers", "events"},
     {"solvers", "risks", "models", "batches", "data", "datasets", "gathering", "schedules", "averaging", "reservoir"},
     {"objectives", "attacks"},
-    {"engine", "cutting"},
+    {"engine", "cutting", "packing"},
     {"recipe", "report", "images", "awp"},
     {"guards", "own_parts", "selection", "step", "unfinished", "defender", "turns"},
     {"trainer"},

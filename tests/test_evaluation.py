@@ -18,7 +18,8 @@ from unperturbed import defender, evaluation
 from unperturbed.attacks import DDN, JSMA, AutoAttack, compound, cw_linf, fgsm, grid, mi_fgsm, pgd, random
 from unperturbed.engine import Engine
 from unperturbed.neighborhoods import L2, Linf, Neighborhood, Spatial
-from unperturbed.report import MOST_CLASSES, loads
+from unperturbed.packing import MOST_CLASSES
+from unperturbed.report import loads
 from unperturbed.solvers import PGD, Grid, WorstOfK
 
 evaluate = partial(evaluation.evaluate, device="cpu")

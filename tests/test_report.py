@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from unperturbed import report as reports
-from unperturbed.report import AttackResult, Report, loads, packed, read, unpacked, wilson
+from unperturbed.packing import packed, unpacked
+from unperturbed.report import AttackResult, Report, loads, read, wilson
 
 
 def attack_result(name, predicted, **others):
@@ -163,9 +164,18 @@ def test_an_attack_of_any_name_survives_being_written_and_read(name):
 
 def test_numbers_in_the_text_are_computed_anew_and_not_believed():
     tree = json.loads(REPORT.dumps())
-    tree["clean"]["accuracy"] = tree["standard_risk"] = tree["attacks"][0]["accuracy"] = 0.999
+    tree["standard_risk"], tree["attacks"][0]["interval"] = 0.999, [0.9, 1.0]
     tree["attacks"][0]["robust_risk"] = tree["images"] = -1
     assert loads(json.dumps(tree)).summary() == REPORT.summary()
+
+
+@pytest.mark.parametrize("accuracy", [0.999, float("nan")])
+@pytest.mark.parametrize("where", ["clean", "attacked"])
+def test_an_accuracy_that_is_not_that_of_its_predictions_is_refused(where, accuracy):
+    tree = json.loads(REPORT.dumps())
+    (tree["clean"] if where == "clean" else tree["attacks"][0])["accuracy"] = accuracy
+    with pytest.raises(ValueError, match=r"are not those of its accuracy there.*: delete it and evaluate again"):
+        loads(json.dumps(tree))
 
 
 def test_a_report_is_compared_by_identity_since_tensors_have_no_single_truth():
@@ -358,3 +368,22 @@ def test_a_file_that_is_no_text_is_no_report(tmp_path):
     (tmp_path / "report.json").write_bytes(bytes(range(128, 256)))
     with pytest.raises(ValueError, match=r"report\.json is no report that can be read"):
         read(tmp_path / "report.json")
+
+
+@pytest.mark.parametrize("where", ["clean", "pgd"])
+def test_predictions_that_were_exchanged_are_not_those_of_the_accuracy_beside_them(where):
+    predicted = {name: torch.arange(10).ge(right).long() for name, right in (("pgd", 4), ("fgsm", 6))}
+    results = tuple(
+        AttackResult(name=name, budget="", settings="", predicted=each, rejected=0, seconds=1.0)
+        for name, each in predicted.items()
+    )
+    zeros = torch.zeros(10).long()
+    report = Report(labels=zeros, clean=zeros, attacks=results, seed=0, provenance={})
+    tree = json.loads(report.dumps())
+    loads(json.dumps(tree))
+    place, words = (
+        (tree["samples"], "of clean images") if where == "clean" else (tree["samples"]["attacked"], "under pgd")
+    )
+    place[where] = packed(predicted["fgsm"])
+    with pytest.raises(ValueError, match=f"its predictions {words} are not those of its accuracy there"):
+        loads(json.dumps(tree))

@@ -20,7 +20,7 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
-from unperturbed import datasets
+from unperturbed import datasets, packing
 from unperturbed import recipe as recipes
 from unperturbed import report as reports
 from unperturbed.cli import main
@@ -242,7 +242,7 @@ def test_a_gzipped_idx_file_that_expands_too_far_is_read_no_further(tmp_path, li
 def test_predictions_that_expand_together_without_end_are_refused():
     text = report_with("pgd", "some").dumps()
     tree = json.loads(text)
-    bomb = reports.packed(torch.zeros(2**21))
+    bomb = packing.packed(torch.zeros(2**21))
     tree["attacks"] = [tree["attacks"][0] | {"name": f"attack {i}"} for i in range(40)]
     tree["samples"] = {"labels": bomb, "clean": bomb, "attacked": {f"attack {i}": bomb for i in range(40)}}
     assert "predictions are damaged" in refusal(ValueError, reports.loads, json.dumps(tree))

@@ -18,9 +18,10 @@ from .attacks import Attack, Bounded, MinimumNorm
 from .defender import Defender, defended, precision_for
 from .engine import Engine, Precision, arrays_kept_by, kept_by, layout_kept
 from .inputs import as_float, check_labels, check_model, check_pixels, output_classes, require, require_tensor
+from .packing import MOST_CLASSES
 from .printing import quoted
 from .processes import own_device, present
-from .report import MOST_CLASSES, AttackResult, Report
+from .report import AttackResult, Report
 from .risks import NO_CLASS, decided
 from .runtime import derived_seed, generator, pick_device, provenance, random_numbers_kept
 from .solvers import require_count, takes

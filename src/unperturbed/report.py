@@ -1,6 +1,5 @@
 """A report: what an evaluation found, for each image, with all that is needed to make it again."""
 
-import base64
 import io
 import json
 import zlib
@@ -10,21 +9,19 @@ from math import inf, isfinite, sqrt
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
 from .files import numbers_in
+from .packing import MOST_BYTES, packed, unpacked
 from .printing import in_shell, printable, quoted, shortened
 from .risks import NO_CLASS, adversarial_risk, robust_risk, standard_risk
 
 FORMAT = 1
-MOST_CLASSES = (1 << 15) - 1
-"""that 16 bits tell apart, beside none"""
-MOST_BYTES = 1 << 25
-"""of all predictions in a report, unpacked; text that expands to more is a bomb"""
+ROUNDING = 1e-9
+"""of an accuracy as text"""
 
 
 class NewerFormatError(Exception):
@@ -187,7 +184,7 @@ class Report:
 
 
 def loads(text: str, source: str = "the report") -> Report:
-    """The report that `dumps` wrote; its numbers are computed anew from the predictions."""
+    """The report that `dumps` wrote; its numbers are computed anew from predictions that fit the accuracies in it."""
     try:
         tree = json.loads(text)
         if tree["format"] > FORMAT:
@@ -209,7 +206,7 @@ def loads(text: str, source: str = "the report") -> Report:
             )
             for row in rows
         )
-        return Report(
+        report = Report(
             labels=unpacked(samples["labels"], most, least=0),
             clean=unpacked(samples["clean"], most),
             attacks=attacks,
@@ -219,6 +216,8 @@ def loads(text: str, source: str = "the report") -> Report:
             subject=typed(tree, "subject", str),
             weights=typed({"weights": "", **tree}, "weights", str),
         )
+        require_same(report, tree)
+        return report
     except NewerFormatError:
         reason = "no report that this version can read (a newer version of unperturbed wrote it: update unperturbed)"
         raise ValueError(f"{printable(source)} is {reason}") from None
@@ -228,6 +227,14 @@ def loads(text: str, source: str = "the report") -> Report:
     except ValueError as error:
         reason = f"no report that can be read ({shortened(error)})"
         raise ValueError(f"{printable(source)} is {reason}: delete it and evaluate again") from None
+
+
+def require_same(report: Report, tree: Mapping[str, Any]) -> None:
+    """Refuse predictions that are not those of the accuracies printed beside them, as where a file was edited."""
+    for name, row in ((None, tree["clean"]), *((row["name"], row) for row in tree["attacks"])):
+        if not abs(row["accuracy"] - report.accuracy(name)) <= ROUNDING:
+            where = "of clean images" if name is None else f"under {name}"
+            raise ValueError(f"its predictions {where} are not those of its accuracy there")
 
 
 def typed(tree: Mapping[str, Any], key: str, kind: type) -> Any:
@@ -276,20 +283,3 @@ def percent(number: Mapping[str, Any]) -> tuple[str, str]:
     """An accuracy and its interval, in percent."""
     low, high = number["interval"]
     return f"{100 * number['accuracy']:.2f}", f"{100 * low:.2f} - {100 * high:.2f}"
-
-
-def packed(values: Tensor) -> str:
-    """Class numbers as compressed text."""
-    return base64.b64encode(zlib.compress(values.cpu().numpy().astype("<i2").tobytes(), 9)).decode()
-
-
-def unpacked(text: str, most: int = MOST_BYTES, *, least: int = NO_CLASS) -> Tensor:
-    """The class numbers that `packed` wrote, from the least on; text that expands without end is refused."""
-    expanding = zlib.decompressobj()
-    content = expanding.decompress(base64.b64decode(text, validate=True), most)
-    if not expanding.eof or len(content) % 2:
-        raise ValueError("its predictions are damaged")
-    numbers = np.frombuffer(content, dtype="<i2").astype(np.int64)
-    if (lowest := int(numbers.min(initial=least))) < least:
-        raise ValueError(f"its class numbers should start from {least}, got {lowest}")
-    return torch.from_numpy(numbers)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .files import write_whole
-from .report import packed, unpacked
+from .packing import packed, unpacked
 
 FILE = "attack.json"
 """its name in the directory of a run"""

@@ -124,6 +124,8 @@ def test_minutes_of_a_run_alone_are_not_replaced_by_those_of_one_beside_others(t
     words = ("table-6", *SMOKE, "--only", "*-srt-lambda-0.2-*", "--out")
     reproduce(*words, tmp_path / "alone")
     reproduce(*words, tmp_path / "beside", "--beside", 3)
+    (file,) = tmp_path.glob("beside/*/report.json")
+    file.write_text(replace(reports.read(file), subject="other weights").dumps(), encoding="utf-8")
     results = tmp_path / "results"
     reproduce(*words, tmp_path / "beside", "--collect", results)
     reproduce(*words, tmp_path / "alone", "--collect", results)

@@ -63,7 +63,7 @@ def test_attacks_that_take_long_may_be_made_on_fewer_images(run, shown, tmp_path
     "asked", [{"surfaces": True}, {"swept": ("pgd",), "fractions": (0.5,)}, {"timed": True}], ids=str
 )
 def test_surfaces_fractions_and_minutes_count_too(run, shown, tmp_path, asked):
-    files.write(shown, tmp_path)
+    files.write(replace(shown, sweep=None, together=2), tmp_path)
     assert lacking([replace(run, trial=replace(run.trial, **asked))], tmp_path) == [
         replace(run, trial=replace(run.trial, **asked))
     ]

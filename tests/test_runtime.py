@@ -85,3 +85,12 @@ def test_threads_are_given_back_also_after_an_error():
         assert torch.get_num_threads() == before + 1
         raise KeyError
     assert torch.get_num_threads() == before
+
+
+def test_a_gpu_whose_memory_others_hold_is_no_gpu_that_is_not_there(monkeypatch):
+    def full(*size, device):
+        raise RuntimeError("CUDA error: out of memory\nSearch for …")
+
+    monkeypatch.setattr(torch, "empty", full)
+    with pytest.raises(RuntimeError, match="CUDA error: out of memory"):
+        pick_device("cuda")

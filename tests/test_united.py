@@ -3,7 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,9 +12,22 @@ from handmade import evidence, report, sweep
 from unperturbed import evaluation, sweeps
 from unperturbed import report as reports
 from unperturbed.cli import main
+from unperturbed.datasets import load
+from unperturbed.evaluation import fingerprint, usual_batch
 from unperturbed.experiments import evidence as files
+from unperturbed.experiments import reproduction
+from unperturbed.experiments.account import Edition, spent
+from unperturbed.experiments.catalog import experiments
+from unperturbed.experiments.definition import SURFACES
+from unperturbed.experiments.evidence import attacked_on
+from unperturbed.experiments.notes import read_notes
+from unperturbed.experiments.planning import planned
+from unperturbed.experiments.recalled import recall, unpack
 from unperturbed.experiments.united import united
+from unperturbed.recipes import named
+from unperturbed.runs import RunDirectory
 from unperturbed.sweeps import Sweep
+from unperturbed.training import fresh_model
 
 NAME = "mnist-compound-at-seed-0"
 WORDS = ("reproduce", "figure-compound", "--scale", "smoke", "--device", "cpu", "--only", NAME)
@@ -50,9 +63,12 @@ def test_attacks_on_the_same_weights_count_together():
 
 def test_minutes_and_log_are_those_of_the_run_that_shared_its_device_with_fewer():
     fresh, there = on(evidence("run", seconds=99.0, together=4)), on(evidence("run", seconds=60.0, steps=7))
+    fresh, there = (replace(each, trained_by=name, trained_on=name) for name, each in (("2", fresh), ("1", there)))
     for both in (united(fresh, there), united(there, fresh)):
         assert (both.seconds, both.together, both.log) == (60.0, 1, there.log)
+        assert (both.trained_on, both.trained_by) == ("1", "1")
     assert united(fresh, replace(there, teacher_together=9)).seconds == 99.0
+    assert united(fresh, replace(there, log={})).log == fresh.log
 
 
 def test_of_attacks_on_the_first_images_alone_that_on_most_counts():
@@ -63,11 +79,31 @@ def test_of_attacks_on_the_first_images_alone_that_on_most_counts():
     assert united(on(evidence("run", pgd=50)), there).on_fewer == (slow,)
 
 
-def test_surfaces_and_the_weights_that_were_not_kept_are_taken_over():
-    fresh, there = on(evidence("run", surfaces={"a": [1.0]})), on(evidence("run", surfaces={"a": [2.0], "b": [3.0]}))
+def test_a_report_tells_of_both_devices_that_its_attacks_were_made_on():
+    fresh, there = on(evidence("run", pgd=50)), on(evidence("run", fgsm=70, device="cuda: H200"))
+    both = united(fresh, there).report
+    assert both.provenance == {"device": "cpu, cuda: H200"}
+    assert attacked_on(united(on(evidence("run", cw=9)), replace(there, report=both)).report) == "cpu, cuda: H200"
+    assert "made on cpu and cuda: H200" in spent(
+        experiments()["table-4"].tables,
+        Edition("paper", "own", (replace(united(fresh, there), name="mnist-pixel-srt", trained_on="cuda: H200"),)),
+    )
+    assert united(fresh, on(evidence("run", pgd=70, device="cuda: H200"))).report.provenance == {"device": "cpu"}
+
+
+def test_surfaces_measured_in_part_do_not_count_beside_those_measured_since():
+    whole = {name: [70.0] * 3 for name in SURFACES}
+    old = {name: [10.0] * 3 for name in ("surface.pixel", "peak.pixel")}
+    for fresh, there in ((old, whole), (whole, old), (whole, {})):
+        both = united(on(evidence("run", surfaces=fresh)), on(evidence("run", surfaces=there)))
+        assert both.surfaces == whole
+    assert united(on(evidence("run", surfaces={})), on(evidence("run", surfaces=old))).surfaces == old
+
+
+def test_the_weights_that_were_not_kept_are_taken_over():
+    fresh, there = on(evidence("run")), on(evidence("run"))
     other = replace(report(80, {"pgd": 30}), subject="others")
     both = united(fresh, replace(there, other=other, selected={"step": 3.0}))
-    assert both.surfaces == {"a": [1.0], "b": [3.0]}
     assert both.other is other
     assert both.selected == {"step": 3.0}
     again = replace(report(80, {"fgsm": 40}), subject="others")
@@ -122,7 +158,7 @@ def test_a_run_with_the_weights_of_its_evidence_is_attacked_by_what_that_lacks_a
     assert set(attacked) == {"pgd"}
     assert len(attacked) == 4, "once at each fraction"
     told = capsys.readouterr().err
-    assert f"its weights are those of {results / 'smoke' / NAME}.json, and 3 attacks that it holds" in told
+    assert f"its weights are those of {results / 'smoke' / NAME}.json: attacks that this holds" in told
     report_now, swept_now = reports.read(out / NAME / "report.json"), sweeps.read(out / NAME)
     assert report_now["gridadv"].seconds == before.report["gridadv"].seconds
     assert all(names(each) == {"pgd", "gridadv", "pgd+", "gridadv+"} for each in swept_now.reports.values())
@@ -149,18 +185,74 @@ def test_a_run_with_other_weights_is_attacked_anew(folders, attacked):
     assert set(attacked) == {"pgd", "gridadv", "pgd+", "gridadv+"}
 
 
+def test_a_run_by_another_recipe_is_attacked_anew(folders, attacked):
+    out, results = folders
+    file = results / "smoke" / f"{NAME}.json"
+    files.write(replace(found := files.read(file), recipe=replace(found.recipe, log_every=7)), results)
+    main([*WORDS, "--out", str(out), "--missing", "--results", str(results)])
+    assert set(attacked) == {"pgd", "gridadv", "pgd+", "gridadv+"}
+
+
+def test_what_lies_in_a_directory_is_not_written_over(folders, attacked):
+    out, results = folders
+    words = [*WORDS, "--out", str(out)]
+    main(words)
+    report, sweep = (out / NAME / file for file in ("report.json", sweeps.FILE))
+    attacked.clear()
+    main([*words, "--missing", "--results", str(results)])
+    assert not attacked
+    assert names(reports.read(report)) == {"pgd", "gridadv", "pgd+", "gridadv+"}
+    before = sweep.read_bytes()
+    report.unlink()
+    unpack(files.read(results / "smoke" / f"{NAME}.json"), RunDirectory(out / NAME))
+    assert sweep.read_bytes() == before
+    assert names(reports.read(report)) == {"gridadv", "pgd+", "gridadv+"}
+
+
+def test_weights_are_known_again_by_the_batch_of_the_device_they_are_attacked_on(folders):
+    out, results = folders
+    main([*WORDS, "--out", str(out), "--without", "pgd,gridadv,pgd+,gridadv+"])
+    (run,) = planned([experiments()["figure-compound"]], "smoke", "own", [0], NAME)
+    directory, dataset = RunDirectory(out / NAME), reproduction.tested(load("digits"), "smoke")
+    directory.report.unlink()
+    model = fresh_model(run.recipe, dataset)
+    directory.read_weights(model)
+    gpu = SimpleNamespace(type="cuda")
+    assert not recall(run, model, dataset, directory, results, gpu)
+    evidence_now = files.read(results / "smoke" / f"{NAME}.json")
+    batch = usual_batch(dataset.test_images, gpu)
+    subject = fingerprint(model, dataset.test_images, dataset.test_labels, 0, batch)
+    files.write(replace(evidence_now, report=replace(evidence_now.report, subject=subject)), results)
+    assert recall(run, model, dataset, directory, results, gpu)
+
+
+def test_of_attacks_on_the_first_images_those_that_were_interrupted_are_not_recalled(tmp_path):
+    few, interrupted = (
+        replace(report(90, {name: 50}, images=count), subject=subject)
+        for name, count, subject in (("pgd", 10, "first 10"), ("cw", 20, ""))
+    )
+    directory = RunDirectory(tmp_path)
+    directory.claim(named("mnist-pixel-srt"))
+    directory.weights.write_bytes(bytes(16))
+    unpack(on(evidence("run", on_fewer=(interrupted, few))), directory)
+    assert names(reports.read(tmp_path / "report-slow.json")) == {"pgd"}
+
+
 def test_surfaces_and_attacks_on_the_first_images_are_recalled_too(tmp_path, attacked):
     out, results = tmp_path / "runs", tmp_path / "results"
     words = ["reproduce", "table-4", "figure-surfaces", "--scale", "smoke", "--device", "cpu", "--out", str(out)]
     words += ["--only", "mnist-pixel-standard-seed-0", "--slow-images", "3"]
     main([*words, "--without", "cw"])
     main([*words, "--collect", str(results)])
-    before = {path.name: path.read_text() for path in Path(out / "mnist-pixel-standard-seed-0").glob("*.json")}
+    (file,) = (results / "smoke").iterdir()
+    surfaces = {name: [float(number)] for number, name in enumerate(SURFACES)}
+    files.write(before := replace(files.read(file), surfaces=surfaces), results)
     shutil.rmtree(out)
     attacked.clear()
     main([*words, "--missing", "--results", str(results)])
     assert attacked == ["cw"]
-    now = {path.name: path.read_text() for path in Path(out / "mnist-pixel-standard-seed-0").glob("*.json")}
-    assert json.loads(now["reproduced.json"])["surfaces"] == json.loads(before["reproduced.json"])["surfaces"]
-    slow = (json.loads(files["report-slow.json"])["samples"] for files in (now, before))
-    assert next(slow) == next(slow)
+    path = out / "mnist-pixel-standard-seed-0"
+    assert read_notes(path)["surfaces"] == surfaces
+    (few,) = before.on_fewer
+    slow = reports.read(path / "report-slow.json")
+    assert {name: slow[name].seconds for name in names(slow)} == {name: few[name].seconds for name in names(few)}

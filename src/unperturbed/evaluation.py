@@ -104,8 +104,8 @@ def evaluate(
             subject=fingerprint(f, images, labels, seed, batch),
             weights=weights,
         )
-        if previous is not None and previous.subject == report.subject and previous.clean.equal(report.clean):
-            report = replace(report, attacks=previous.attacks)
+        if previous is not None:
+            report = report.with_attacks_of(previous)
         for name, attack in attacks.items():
             wanted = precision_for(attack, precision, where)
             if wanted not in defenders:

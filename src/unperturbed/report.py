@@ -4,7 +4,7 @@ import io
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, isfinite, sqrt
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +18,7 @@ from .files import numbers_in
 from .packing import MOST_BYTES, packed, unpacked
 from .printing import in_shell, printable, quoted, shortened
 from .risks import NO_CLASS, adversarial_risk, robust_risk, standard_risk
+from .runtime import provenance_of_both
 
 FORMAT = 1
 ROUNDING = 1e-9
@@ -97,6 +98,16 @@ class Report:
         known = {(result.name, result.settings, result.precision) for result in self.attacks}
         held = {(result.name, result.settings, result.precision) for result in other.attacks}
         return bool(held - known) or (bool(held) and self.subject != other.subject)
+
+    def with_attacks_of(self, other: "Report") -> "Report":
+        """The report with attacks that it lacks and another on the same subject holds; provenance tells of both."""
+        names = {result.name for result in self.attacks}
+        more = tuple(result for result in other.attacks if result.name not in names)
+        if not (more and self.subject and self.subject == other.subject and self.clean.equal(other.clean)):
+            return self
+        return replace(
+            self, attacks=(*self.attacks, *more), provenance=provenance_of_both(self.provenance, other.provenance)
+        )
 
     def is_on(self, weights: Path) -> bool:
         """Whether it may be one on the weights in that file; where there are none, or it does not say, it may."""

@@ -28,6 +28,8 @@ def pick_device(name: str = "auto") -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, ImportError) as error:
+        if isinstance(error, RuntimeError) and out_of_memory(error):
+            raise
         found = ["cpu", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
         raise ValueError(f"there is no device {name!r} on this machine, which has {', '.join(found)}") from error
     return device
@@ -130,6 +132,15 @@ def provenance(device: torch.device) -> dict[str, str | int]:
         "python": platform.python_version(),
         "device": f"{device.type}: {name}",
         "threads": torch.get_num_threads(),
+    }
+
+
+def provenance_of_both(made: abc.Mapping[str, str | int], other: abc.Mapping[str, str | int]) -> dict[str, str | int]:
+    """The provenance of numbers of which some were made in one way and some in another: what differs is listed."""
+    pairs = {name: (value, other.get(name, value)) for name, value in made.items()}
+    return {
+        name: one if one == another else ", ".join(sorted({*str(one).split(", "), *str(another).split(", ")}))
+        for name, (one, another) in pairs.items()
     }
 
 

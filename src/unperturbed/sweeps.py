@@ -142,18 +142,8 @@ def added(found: Mapping[float, Report], others: Mapping[float, Report]) -> dict
     """These reports, with what others on the same model and images hold by attacks that these do not have."""
     subjects = {report.subject for report in found.values()}
     alike = {fraction: report for fraction, report in others.items() if report.subject in subjects}
-    return {
-        fraction: with_others(found[fraction], alike.get(fraction)) if fraction in found else alike[fraction]
-        for fraction in sorted({*found, *alike})
-    }
-
-
-def with_others(report: Report, other: Report | None) -> Report:
-    """The report with the attacks that it lacks and another one holds, on the same subject with the same answers."""
-    if other is None or other.subject != report.subject or not other.clean.equal(report.clean):
-        return report
-    names = {result.name for result in report.attacks}
-    return replace(report, attacks=(*report.attacks, *(each for each in other.attacks if each.name not in names)))
+    joined = {part: report.with_attacks_of(alike.get(part, report)) for part, report in found.items()}
+    return dict(sorted((alike | joined).items()))
 
 
 def means_of(report: Report) -> set[Means]:

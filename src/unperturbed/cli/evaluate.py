@@ -29,7 +29,7 @@ from ..recipes.inferred import idle_options
 from ..report import Report
 from ..runs import RunDirectory
 from ..solvers import require_count, require_positive
-from ..sweeps import Means, means_of, with_others
+from ..sweeps import Means, means_of
 from ..trust import Card
 from ..trust import card as cards
 from ..trust import trust as examine
@@ -175,7 +175,7 @@ class Reporter:
         """The report with what others have written meanwhile; it is written where it changed or the file differs."""
         with by_turns(self.path.parent):
             found = self.found()
-            whole = report if found is None else with_others(report, within(found, self.budget))
+            whole = report if found is None else report.with_attacks_of(within(found, self.budget))
             held = set[Means]() if found is None else means_of(found)
             loses = bool(held - means_of(whole) - self.kept)
             if loses:

@@ -140,7 +140,10 @@ def spent(tables: Sequence[Table], edition: Edition) -> str:
     attacks = sum(result.seconds for report in made for result in report.attacks) / 3600
     devices, attacking = (
         " and ".join(sorted(each))
-        for each in ({run.device for run in runs}, {attacked_on(report) for report in made})
+        for each in (
+            {device for run in runs for device in run.device.split(", ")},
+            {device for report in made for device in attacked_on(report).split(", ")},
+        )
     )
     where = f", made on {attacking}" if attacking != devices else ""
     models = ", ".join(sorted({type(each.recipe.model).__name__ for each in runs}))

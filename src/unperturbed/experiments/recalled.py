@@ -3,23 +3,30 @@
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from ..datasets import Dataset
 from ..evaluation import fingerprint, usual_batch
 from ..files import numbers_in, write_whole
-from ..printing import counted
 from ..recipe import plain
 from ..runs import RunDirectory
 from ..sweeps import FILE as SWEEP
 from .definition import SURFACES
 from .evidence import Evidence, read
 from .gathered import SLOW_REPORT
-from .notes import note
+from .notes import note, read_notes
 from .planning import PlannedRun, attacked_at_once
 
 
-def recall(run: PlannedRun, model: nn.Module, dataset: Dataset, directory: RunDirectory, folder: Path) -> str:
+def recall(
+    run: PlannedRun,
+    model: nn.Module,
+    dataset: Dataset,
+    directory: RunDirectory,
+    folder: Path,
+    device: torch.device,
+) -> str:
     """Put what evidence in a folder holds of the weights of a run into its directory: a sentence, if it does.
 
     Of a run that was attacked already, on other weights, or by another recipe, nothing is.
@@ -27,25 +34,29 @@ def recall(run: PlannedRun, model: nn.Module, dataset: Dataset, directory: RunDi
     file = folder / run.scale / f"{run.name}.json"
     if directory.report.exists() or not file.is_file() or (evidence := read(file)).recipe != run.recipe:
         return ""
-    images, labels, device = dataset.test_images, dataset.test_labels, next(model.parameters()).device
-    batch = attacked_at_once(run.recipe) or usual_batch(images, device)
-    if evidence.report.subject != fingerprint(model, images, labels, evidence.report.seed, batch):
+    batch = attacked_at_once(run.recipe) or usual_batch(dataset.test_images, device)
+    subject = fingerprint(model, dataset.test_images, dataset.test_labels, evidence.report.seed, batch)
+    if evidence.report.subject != subject:
         return ""
     unpack(evidence, directory)
-    attacks = counted(len(evidence.report.attacks), "attack")
-    return f"its weights are those of {file}, and {attacks} that it holds are not made again"
+    return f"its weights are those of {file}: attacks that this holds, by the same settings, are not made again"
 
 
 def unpack(evidence: Evidence, directory: RunDirectory) -> None:
-    """Write evidence as the files it was gathered from; the report last, by which it counts as attacked."""
+    """Write evidence as the files it was gathered from, but for what lies there already.
+
+    The report comes last, by which it counts as attacked. Of attacks made on fewer images than others, those that
+    were interrupted have no subject, and stay in the evidence alone, as do those made on fewer than some.
+    """
     recipe, weights = plain(directory.read_recipe()), numbers_in(directory.weights)
-    if evidence.sweep is not None:
-        swept = {part: replace(report, recipe=recipe) for part, report in evidence.sweep.reports.items()}
-        write_whole(directory.path / SWEEP, replace(evidence.sweep, reports=swept).dumps().encode())
-    # What is left of an attack that was interrupted has no subject: it stays in the evidence alone.
+    files = {directory.report: replace(evidence.report, recipe=recipe, weights=weights).dumps()}
     if slow := [report for report in evidence.on_fewer if report.subject]:
-        most = replace(max(slow, key=lambda report: len(report.labels)), recipe=recipe, weights=weights)
-        write_whole(directory.path / SLOW_REPORT, most.dumps().encode())
-    if evidence.surfaces.keys() >= SURFACES.keys():
+        most = max(slow, key=lambda report: len(report.labels))
+        files = {directory.path / SLOW_REPORT: replace(most, recipe=recipe, weights=weights).dumps()} | files
+    if evidence.sweep is not None:
+        files = {directory.path / SWEEP: evidence.sweep.dumps()} | files
+    if evidence.surfaces.keys() >= SURFACES.keys() and "surfaces" not in read_notes(directory.path):
         note(directory.path, surfaces=dict(evidence.surfaces))
-    write_whole(directory.report, replace(evidence.report, recipe=recipe, weights=weights).dumps().encode())
+    for path, text in files.items():
+        if not path.exists():
+            write_whole(path, text.encode())

@@ -192,7 +192,8 @@ class Reproduction:
         model = fresh_model(recipe, dataset)
         settle(directory.path, model, dataset, pick_device(self.device))
         directory.read_weights(model)
-        if self.evidence and (said := recall(run, model, dataset, directory, self.evidence)):
+        where = pick_device(self.device)
+        if self.evidence and (said := recall(run, model, dataset, directory, self.evidence, where)):
             Titled(self.watcher, run.name).warned(said)
         watcher = Stopping(self.watcher, run.name, self.stop)
         report = self.evaluated(run, model, dataset, recipe, directory.report, self.wanted(run), watcher)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..report import Report
-from ..sweeps import Sweep, added, with_others
+from ..sweeps import Sweep, added
 from .evidence import Evidence, holds
 
 
@@ -13,31 +13,22 @@ def united(fresh: Evidence, there: Evidence) -> Evidence:
 
     Minutes and log are those of the run that shared its device with fewer others.
     """
-    if there.recipe != fresh.recipe or not on_same(fresh.report, there.report):
+    on_same = fresh.report.subject == there.report.subject and fresh.report.clean.equal(there.report.clean)
+    if there.recipe != fresh.recipe or not fresh.report.subject or not on_same:
         return fresh
-    report = with_others(fresh.report, there.report)
+    report = fresh.report.with_attacks_of(there.report)
     timed = min((fresh, there), key=lambda each: max(each.together, each.teacher_together))
     return replace(
-        fresh,
+        timed,
         report=report,
-        other=there.other if fresh.other is None else with_others(fresh.other, there.other),
+        other=there.other if fresh.other is None else fresh.other.with_attacks_of(there.other or fresh.other),
         on_fewer=on_most(report, (*fresh.on_fewer, *there.on_fewer)),
         sweep=both(fresh.sweep, there.sweep),
         selected=fresh.selected or there.selected,
-        surfaces={**there.surfaces, **fresh.surfaces},
-        seconds=timed.seconds,
-        teacher_seconds=timed.teacher_seconds,
-        teacher_together=timed.teacher_together,
-        together=timed.together,
-        trained_on=timed.trained_on,
-        trained_by=timed.trained_by,
-        log=timed.log,
+        # What versions before measured does not count beside what was measured since: one of both, as a whole.
+        surfaces=fresh.surfaces if fresh.surfaces.keys() >= there.surfaces.keys() else there.surfaces,
+        log=timed.log or fresh.log or there.log,
     )
-
-
-def on_same(report: Report, other: Report) -> bool:
-    """Whether two reports are on the same weights and images: one that does not say is on none."""
-    return bool(report.subject) and report.subject == other.subject and report.clean.equal(other.clean)
 
 
 def on_most(report: Report, on_fewer: Sequence[Report]) -> tuple[Report, ...]:

@@ -392,9 +392,26 @@ def test_it_is_told_for_how_much_of_its_training_the_answers_of_a_run_were_one_c
     shares = [1.0, 1.0, *[0.95] * constant, *[0.2] * (18 - constant)]
     run = replace(run, log={"step": steps, "largest_class_share": shares})
     text = experiment_text(experiments()["table-4"], [run])
-    words = "One class took 90% of C(x) or more for a part of the training of mnist-pixel-srt-seed-0"
+    words = "or more for a part of the time after the first tenth of the training of mnist-pixel-srt-seed-0"
     assert (f"{words} ({constant / 18:.0%})." in text) == told, "what is learned in the first tenth is no fall"
     assert "One class took" not in experiment_text(experiments()["table-4"], [replace(run, log={"step": steps})])
+
+
+def test_images_of_an_attack_that_a_table_does_not_show_are_not_told_below_it():
+    few = report(99, {"autoattack": 90}, images=100)
+    runs = [evidence(name, pgd=96, gridadv=50, on_fewer=(few,)) for name in ("mnist-pixel-srt", "mnist-compound-srt")]
+    assert "AutoAttack on the first 100 where a cell says so" in experiment_text(experiments()["table-4"], runs)
+    assert "where a cell says so" not in experiment_text(experiments()["figure-compound"], runs)
+
+
+def test_a_run_that_has_nothing_to_show_in_a_table_is_not_counted_below_it():
+    surfaces = {name: [50.0] * 20 for name in SURFACES}
+    shown, bare = evidence("mnist-pixel-srt", pgd=96, surfaces=surfaces), evidence("mnist-pixel-standard", pgd=9)
+    figure = experiments()["figure-surfaces"]
+    assert "1 run of SmallCNN" in experiment_text(figure, [shown, bare])
+    alone = experiment_text(figure, [bare])
+    assert "run of SmallCNN" not in alone
+    assert "| Standard |" in alone, "what is not measured yet is shown empty"
 
 
 def test_hours_device_seeds_and_differences_are_told():
@@ -537,7 +554,7 @@ def test_the_page_of_results_is_written_as_it_is_committed(tmp_path, monkeypatch
 
 def test_a_table_that_no_run_belongs_to_stands_on_the_page_as_well():
     text = experiment_text(experiments()["table-4"], [evidence("mnist-pixel-srt", pgd=96)])
-    run, missing = text.split("### Not run yet")
+    run, missing = text.split("### Not measured yet")
     assert "MNIST:" in run and "CIFAR-10:" not in run
     assert "CIFAR-10:" in missing and "| 48.66 / – |" in missing and "MNIST:" not in missing
 
@@ -586,7 +603,7 @@ def test_a_statement_stands_where_it_was_measured_and_else_once_among_what_was_n
         1,
     ]
     assert "not yet" not in "".join(told)
-    assert last.startswith("Not run yet\n\n- not yet: ")
+    assert last.startswith("Not measured yet\n\n- not yet: ")
     assert last.count("AT is no help against spatial attacks on CIFAR-10") == 1
 
 

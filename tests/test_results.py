@@ -11,6 +11,7 @@ from statistics import mean, stdev
 import pytest
 import torch
 
+from unperturbed.experiments.catalog import experiments
 from unperturbed.experiments.definition import Cell
 from unperturbed.experiments.evidence import loads, read, read_all
 from unperturbed.experiments.headline import headline
@@ -73,10 +74,30 @@ def test_the_readme_says_of_the_trained_examples_what_was_measured():
         f"gets {percent(srt)} right, and {percent(srt, 'pgd')} under PGD within 0.3, but {percent(srt, 'gridadv')} "
         "under GridAdv"
     ) in readme
-    both = f"{percent(plus)}, {percent(plus, 'pgd')} and {percent(plus, 'gridadv')}, and {percent(plus, 'gridadv+')}"
-    assert f"{both} under PGD on top of GridAdv" in readme
+    assert (
+        f"gets {percent(plus)} right, {percent(plus, 'pgd')} under PGD and {percent(plus, 'gridadv')} under" in readme
+    )
     assert srt["pgd"].budget.startswith("Linf 0.3,")
     assert len(srt.labels) == len(plus.labels) == 10_000
+
+
+def test_the_readme_says_what_stands_under_both_perturbations():
+    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    found = Measured([each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"])
+    kept = {
+        trial.name: figure.mean
+        for trial in experiments()["figure-compound"].trials
+        if (figure := found.figure(Cell(trial.name, "gridadv+")))
+    }
+    (srt, other_srt), (at, other_at) = (
+        [f"{kept[f'{data}-compound-{name}']:.2f} %" for data in ("mnist", "cifar10")] for name in ("srt", "at")
+    )
+    alone = [figure for name, figure in kept.items() if "-compound-" not in name]
+    assert len(alone) > 4
+    assert (
+        f"it keeps {srt} on MNIST and {other_srt} on CIFAR-10, AT+, its rival, {at} and {other_at}, and no defense "
+        f"measured against one of them alone more than {max(alone):.2f} %"
+    ) in readme
 
 
 def attack_rows():
@@ -590,38 +611,44 @@ def test_the_page_of_fidelity_says_that_rst_alone_is_above_the_papers():
 
 def test_the_page_of_fidelity_says_where_srt_plus_is_not_above_at_plus():
     page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
-    text, attacks = " ".join(page.split()), ("pgd", "gridadv", "pgd+", "gridadv+")
-    found = {
-        (data, name): read(ROOT / "results" / "reproduce" / "paper" / f"{data}-compound-{name}-seed-0.json").report
-        for data in ("cifar10", "mnist")
-        for name in ("at", "srt")
-    }
-
-    def risks(report):
-        by_attack = {
-            name: [100 * risk.double().mean().item() for risk in report.risks_by_image(report[name])]
-            for name in attacks
-        }
-        stand = by_attack["pgd"][0]
-        robust = {name: each[1] for name, each in by_attack.items()}
-        return stand, robust, {name: each[2] for name, each in by_attack.items()}
-
-    for name in ("at", "srt"):
-        stand, robust, adversarial = risks(found["cifar10", name])
-        row = [stand, *robust.values(), adversarial["pgd+"], adversarial["gridadv+"]]
-        assert f"| {name.upper()}+ | " + " | ".join(f"{risk:.2f}" for risk in row) + " |" in page
-    (at_stand, at, _), (stand, srt, _) = (risks(found["cifar10", name]) for name in ("at", "srt"))
-    assert f"SRT+ is the more accurate by {at_stand - stand:.2f} points" in text
-    more = sorted(srt[name] - at[name] for name in attacks)
-    assert (
-        f"its R_rob is {-more[0]:.1f} points lower under GridAdv, and {more[1]:.1f} to {more[3]:.1f} higher" in text
+    text, attacks = (
+        " ".join(page.split()),
+        {"pgd": "PGD", "gridadv": "GridAdv", "pgd+": "PGD+", "gridadv+": "GridAdv+"},
     )
-    assert more[0] == srt["gridadv"] - at["gridadv"] < 0 < more[1]
-    leads = [found["mnist", "srt"].accuracy(name) - found["mnist", "at"].accuracy(name) for name in attacks]
-    assert f"by {100 * leads[2]:.2f} and {100 * leads[3]:.2f} points there" in text
-    assert min(leads) > 0
-    of_at, of_srt = (risks(found["mnist", name])[1] for name in ("at", "srt"))
-    assert all(of_srt[name] < of_at[name] for name in attacks)
+
+    def evidence_of(data):
+        folder = ROOT / "results" / "reproduce" / "paper"
+        return [read(folder / f"{data}-compound-{name}-seed-0.json") for name in ("at", "srt")]
+
+    def falls(report, name, among):
+        return 100 * (~report.survivors(name))[among].double()
+
+    for data in ("cifar10", "mnist"):
+        at, srt = (each.report for each in evidence_of(data))
+        leads = {name: 100 * (srt.accuracy(name) - at.accuracy(name)) for name in attacks}
+        both, alone = at.survivors() & srt.survivors(), srt.survivors() & ~at.survivors()
+        apart = {name: falls(srt, name, both) - falls(at, name, both) for name in attacks}
+        if data == "mnist":
+            assert f"by {leads['pgd+']:.2f} and {leads['gridadv+']:.2f} points;" in text
+            assert min(leads.values()) > 0 > max(each.mean().item() for each in apart.values())
+            assert f"where {alone.sum()} images are right by SRT+ alone" in text
+            continue
+        assert sum(lead > 0 for lead in leads.values()) == 3
+        assert f"{-leads['gridadv+']:.2f} points under AT+ under GridAdv+" in text
+        assert f"{100 * (srt.accuracy() - at.accuracy()):.2f} points of clean accuracy" in text
+        others = (at.survivors() & ~srt.survivors()).sum()
+        assert f"of the {both.sum():,} that both defenses answer rightly" in text
+        assert f"of the {alone.sum():,} that SRT+ alone does (AT+ has {others} of its own)" in text
+        for name, words in attacks.items():
+            difference = f"{apart[name].mean():+.2f} ± {apart[name].std() / both.sum().sqrt():.2f}"
+            row = [f"{falls(report, name, both).mean():.2f}" for report in (at, srt)]
+            assert " | ".join([f"| {words}", *row, difference, f"{falls(srt, name, alone).mean():.2f} |"]) in page
+    smaller = [each.sweep.reports[0.25] for each in evidence_of("cifar10")]
+    lead = 100 * (smaller[1].accuracy("pgd+") - smaller[0].accuracy("pgd+"))
+    assert f"under PGD+ at 0.25 it is {lead:.2f} points above AT+" in text
+    assert "gridadv+" not in {
+        made.name for part in (0.25, 0.5, 0.75) for made in evidence_of("cifar10")[1].sweep.reports[part].attacks
+    }
 
 
 def test_the_page_of_fidelity_says_what_rt_and_srt_of_the_paper_are():

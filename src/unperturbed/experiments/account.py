@@ -1,6 +1,6 @@
 """Experiments as text: the paper's tables with ours beside them, statements with verdicts, hours and what differs."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from ..recipe import of_teacher
@@ -149,7 +149,7 @@ def spent(tables: Sequence[Table], edition: Edition) -> str:
     models = ", ".join(sorted({type(each.recipe.model).__name__ for each in runs}))
     images = ", ".join(sorted({f"{len(each.report.labels):,}" for each in runs}))
     seeds = ", ".join(str(seed) for seed in sorted({each.seed for each in runs}))
-    attacked, counts = on_fewer_images(runs)
+    attacked, counts = on_fewer_images(runs, {column for table in tables for column, _ in table.columns})
     few = f", {enumerated(attacked)} on the first {enumerated(counts)} where a cell says so" if counts else ""
     count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
     return (
@@ -160,8 +160,15 @@ def spent(tables: Sequence[Table], edition: Edition) -> str:
 
 def runs_in(tables: Sequence[Table], edition: Edition) -> list[Evidence]:
     """The evidence of an edition that these tables show."""
-    names = {trial.name for table in tables for trial in table.rows}
-    return [each for each in edition.evidence if each.name in names]
+    return [each for each in edition.evidence if any(fills(each, table) for table in tables)]
+
+
+def fills(evidence: Evidence, table: Table) -> bool:
+    """Whether a run has a row in a table, and anything to show in it."""
+    cells = (Cell(evidence.name, column, fraction) for column, fraction in table.columns)
+    return any(trial.name == evidence.name for trial in table.rows) and any(
+        evidence.samples(cell) is not None for cell in cells
+    )
 
 
 def fallen(runs: Sequence[Evidence]) -> str:
@@ -170,7 +177,8 @@ def fallen(runs: Sequence[Evidence]) -> str:
     told = [f"{name} ({share:.0%})" for name, share in sorted(shares.items()) if share >= FOR_A_WHILE]
     if not told:
         return ""
-    return f" One class took {NEARLY_ALL:.0%} of C(x) or more for a part of the training of {enumerated(told)}."
+    began = "after the first tenth of the training"
+    return f" One class took {NEARLY_ALL:.0%} of C(x) or more for a part of the time {began} of {enumerated(told)}."
 
 
 def share_of_one_answer(evidence: Evidence) -> float:
@@ -187,12 +195,12 @@ def seconds_trained(runs: Sequence[Evidence]) -> float:
     return own + sum(seconds for _, seconds in teachers)
 
 
-def on_fewer_images(runs: Sequence[Evidence]) -> tuple[list[str], list[str]]:
-    """The attacks that were made on the first images alone, and on how many."""
+def on_fewer_images(runs: Sequence[Evidence], columns: Set[str]) -> tuple[list[str], list[str]]:
+    """The attacks in these columns that were made on the first images alone, and on how many."""
     found = {
         (column_words(name, 1.0), len(few.labels))
         for each in runs
-        for name in {result.name for report in each.on_fewer for result in report.attacks}
+        for name in {result.name for report in each.on_fewer for result in report.attacks} & columns
         if (few := each.of_fewer(name)) is not None
     }
     return sorted({name for name, _ in found}), [f"{count:,}" for count in sorted({count for _, count in found})]
@@ -208,9 +216,8 @@ def reports_made(evidence: Evidence) -> list[Report]:
 
 def shown_in(table: Table, edition: Edition) -> bool:
     """Whether a table has a row that is this edition's own; rows without WRN-34-10 belong to the paper's networks."""
-    names = {trial.name for trial in table.rows}
-    mine = [each for each in edition.evidence if each.name in names]
-    return any(edition.network == "own" or concerned(each) for each in mine)
+    mine = [each for each in edition.evidence if edition.network == "own" or concerned(each)]
+    return any(fills(each, table) for each in mine)
 
 
 def experiment_text(experiment: Experiment, evidence: Sequence[Evidence]) -> str:
@@ -234,7 +241,7 @@ def experiment_text(experiment: Experiment, evidence: Sequence[Evidence]) -> str
     missing = [table for table in experiment.tables if not any(shown_in(table, edition) for edition in told)]
     waiting = open_statements(experiment, told)
     if told and (missing or waiting):
-        parts.append("### Not run yet")
+        parts.append("### Not measured yet")
     parts.extend(f"{table.title}:\n\n{table_text(table, None)}" for table in missing)
     if waiting:
         parts.append("\n".join(waiting))

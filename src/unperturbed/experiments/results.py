@@ -34,7 +34,8 @@ The paper's tables and figures with our numbers beside them, its statements with
 Generated from the JSON files in `results/reproduce` by `unperturbed reproduce --write docs/results.md`; a test
 compares. Each file holds a run's recipe, its log, its seconds and device, and what every attack made of every test
 image: labels and answers, under `samples`, are class numbers, 16 bits each with the low byte first, by zlib and in
-base64.
+base64. An image stands where its answer is right both before an attack and after it: one that is wrong from the start
+is attacked too, away from that answer, as R_rob asks for, and counts for nobody where it ends at its label.
 
 Accuracies are in percent: the paper's / ours; `–` where there is no number, in the paper or yet. ± is the standard
 error over seeds where several were run. A statement that compares our numbers is decided where differences are more

@@ -7,6 +7,7 @@ from importlib import import_module
 from math import log
 from pathlib import Path
 from statistics import mean, stdev
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -1010,7 +1011,7 @@ def test_a_part_of_the_speeds_is_measured_alone_and_kept_row_by_row(monkeypatch,
     assert after["growth"] == before["growth"]
 
 
-@pytest.mark.parametrize("name", ["training", "attack_speed", "quality", "gpu_tests"])
+@pytest.mark.parametrize("name", ["training", "attack_speed", "quality", "gpu_tests", "side_by_side"])
 def test_a_benchmark_that_needs_a_gpu_says_so_and_writes_nothing(name, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -1018,3 +1019,30 @@ def test_a_benchmark_that_needs_a_gpu_says_so_and_writes_nothing(name, monkeypat
     with pytest.raises(SystemExit, match="needs a GPU, and this machine has none"):
         script.main(script.Options(out=out))
     assert not out.exists()
+
+
+def test_what_runs_make_side_by_side_is_held_against_each_of_them_alone(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    import side_by_side
+
+    class Run:
+        def __init__(self, steps, batch):
+            self.step, self.steps, self.recipe = 7, steps, SimpleNamespace(batch=batch)
+
+        def steps_to_take(self):
+            self.step += self.steps
+            yield self.step
+
+    def together(steps, device, stop):
+        for each in steps:
+            next(each)
+        assert [stop(), stop()] == [False, True]
+
+    clock = iter([100.0, 101.0, 102.0, 104.0])
+    monkeypatch.setattr(side_by_side, "run_together", together)
+    monkeypatch.setattr(side_by_side, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    assert side_by_side.images_a_second([Run(10, 128), Run(30, 64)], 2.0) == [320.0, 480.0], "over all 4 seconds"
+    assert side_by_side.gain([50.0, 300.0], [100.0, 400.0]) == 1.25
+    figures = {"together": [50.0, 300.0], "alone": [100.0, 400.0], "gain": 1.25}
+    assert "| two | 50, 300 | 100, 400 | 1.25 |" in side_by_side.markdown({"groups": {"two": figures}})
+    assert {name for group in side_by_side.GROUPS.values() for name in group} <= side_by_side.CASES.keys()

@@ -115,7 +115,14 @@ def test_a_norm_that_stays_in_evaluation_mode_keeps_its_statistics(batchnorm, la
 
 @pytest.mark.parametrize(
     ("batchnorm", "labeler"),
-    [("copied", "current"), ("estimated", "current"), ("copied", "average"), ("own", "average")],
+    [
+        ("copied", "current"),
+        ("averaged", "current"),
+        ("estimated", "current"),
+        ("copied", "average"),
+        ("averaged", "average"),
+        ("own", "average"),
+    ],
 )
 def test_a_run_with_an_average_ends_with_the_average_and_resumes_exactly(batchnorm, labeler):
     changes = {"averaging": Average(decay=0.95, batchnorm=batchnorm), "labeler": labeler}
@@ -218,11 +225,28 @@ def test_an_average_without_batchnorm_labels_by_its_present_weights(engine):
 
 def test_an_average_with_statistics_of_its_own_takes_all_other_buffers_over():
     f = nn.Sequential(nn.InstanceNorm2d(1, track_running_stats=True), nn.BatchNorm2d(1))
-    average = AveragedModel(f, 0.9, own_statistics=True)
+    average = AveragedModel(f, 0.9, batchnorm="own")
     f(torch.rand(8, 1, 4, 4))
     average.update(f, torch.tensor(1.0))
     assert torch.equal(average.module[0].running_mean, f[0].running_mean), "nobody else would ever change these"
     assert torch.equal(average.module[1].running_mean, torch.zeros(1)), "these it gathers while it labels"
+
+
+def test_statistics_may_be_averaged_as_weights_are():
+    f = nn.Sequential(nn.InstanceNorm2d(1, track_running_stats=True), nn.BatchNorm2d(1, momentum=None))
+    average = AveragedModel(f, 0.9, batchnorm="averaged")
+    f(1 + torch.rand(8, 1, 4, 4))
+    average.update(f, torch.tensor(0.25))
+    before, norm = torch.ones(1), average.module[1]
+    torch.testing.assert_close(norm.running_mean, 0.25 * f[1].running_mean)
+    torch.testing.assert_close(norm.running_var, 0.75 * before + 0.25 * f[1].running_var)
+    assert norm.num_batches_tracked == 1, "a count has no mean"
+    assert torch.equal(average.module[0].running_mean, f[0].running_mean), "others are copied"
+
+
+def test_statistics_cannot_be_averaged_where_no_average_is_kept():
+    with pytest.raises(ValueError, match=r"no average is kept: set --averaging\.decay, .* or --averaging\.batchnorm"):
+        trainer(averaging=Average(batchnorm="averaged"))
 
 
 def test_an_average_that_does_not_label_has_no_statistics_of_its_own():

@@ -56,6 +56,7 @@ EXTRAS = {
     "plain": {},
     "average": {"averaging": Average(decay=0.9), "labeler": "average"},
     "average of its own": {"averaging": Average(decay=0.9, batchnorm="own"), "labeler": "average"},
+    "averaged statistics": {"averaging": Average(decay=0.9, batchnorm="averaged")},
     "worse weights": {"weight_perturbation": 0.01},
     "parts": {"microbatch": 40},
 }

@@ -398,7 +398,7 @@ def test_a_recipe_for_larger_images_trains_three_steps(name, tmp_path, monkeypat
     [
         (
             lambda: Average(batchnorm="estimate"),
-            r"Average\.batchnorm must be copied, estimated or own, got 'estimate'",
+            r"Average\.batchnorm must be copied, averaged, estimated or own, got 'estimate'",
         ),
         (lambda: Validation(keep="latest"), r"Validation\.keep must be best or last, got 'latest'"),
         (lambda: Validation(solver=PGD), r"Validation\.solver must be a solver, as .*, got <class "),

@@ -644,7 +644,7 @@ def test_validation_measures_the_average_where_one_is_kept(monkeypatch):
     assert measured == [run.average.module]
 
 
-@pytest.mark.parametrize("batchnorm", ["copied", "estimated", "own"])
+@pytest.mark.parametrize("batchnorm", ["copied", "averaged", "estimated", "own"])
 def test_validation_measures_the_very_model_that_a_run_ends_with(batchnorm):
     averaging = Average(decay=0.9, batchnorm=batchnorm)
     settings = {

@@ -2,11 +2,12 @@
 
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
+Statistics = Literal["copied", "averaged", "estimated", "own"]
 BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
 
 
@@ -16,15 +17,16 @@ class Average:
 
     decay: float = 0.0
     """weight of the past in the average; 0: none is kept, as in the paper"""
-    batchnorm: Literal["copied", "estimated", "own"] = "copied"
-    """its running statistics, or where none is kept the model's: those of training, estimated anew in the end and for
-    validation, or of its own, from labeling; the latter two know clean images alone"""
+    batchnorm: Statistics = "copied"
+    """its running statistics, or where none is kept the model's: those of training, as they are or averaged like
+    weights, estimated anew in the end and for validation, or of its own, from labeling; the latter two know clean
+    images alone"""
 
     def __post_init__(self) -> None:
         if not 0 <= self.decay < 1:
             raise ValueError(f"Average.decay must be at least 0 and below 1, got {self.decay}")
-        if self.batchnorm not in ("copied", "estimated", "own"):
-            raise ValueError(f"Average.batchnorm must be copied, estimated or own, got {self.batchnorm!r}")
+        if self.batchnorm not in get_args(Statistics):
+            raise ValueError(f"Average.batchnorm must be copied, averaged, estimated or own, got {self.batchnorm!r}")
 
     @property
     def estimates(self) -> bool:
@@ -33,17 +35,19 @@ class Average:
 
 
 class AveragedModel:
-    """A copy of a model whose parameters follow at a distance; its buffers are copied or its own, never averaged."""
+    """A copy of a model whose parameters follow at a distance; of its buffers those of BatchNorms may follow too."""
 
-    def __init__(self, f: nn.Module, decay: float, *, own_statistics: bool = False) -> None:
+    def __init__(self, f: nn.Module, decay: float, *, batchnorm: Statistics = "copied") -> None:
         with torch.no_grad():  # The copies of TorchScript are results of operations, else.
             self.module = copied(f).eval()
         for weight in self.module.parameters():
             weight.requires_grad_(False)
         self.decay = decay
-        norms = norms_in(self.module) if own_statistics else []
-        self.gathered = {id(buffer) for norm in norms for buffer in norm.buffers()}
+        statistics = {id(buffer) for norm in norms_in(self.module) for buffer in norm.buffers()}
+        self.gathered = statistics if batchnorm == "own" else set[int]()
         """statistics that it gathers itself; other buffers, as those of InstanceNorm, are the model's"""
+        self.averaged = statistics if batchnorm == "averaged" else set[int]()
+        """statistics that follow as weights do"""
 
     def share(self, step: int) -> float:
         """Weight of the new weights after that step; early on it is large, so the first ones are soon forgotten."""
@@ -53,13 +57,20 @@ class AveragedModel:
     def update(self, f: nn.Module, share: Tensor) -> None:
         """Move towards f by that share of the way."""
         for mine, its in zip(self.module.parameters(), f.parameters(), strict=True):
-            if mine.is_floating_point():
-                mine.lerp_(its, share.to(mine.dtype))
-            else:
-                mine.copy_(its)
+            follow(mine, its, share)
         for mine, its in zip(self.module.buffers(), f.buffers(), strict=True):
-            if id(mine) not in self.gathered:
+            if id(mine) in self.averaged:
+                follow(mine, its, share)
+            elif id(mine) not in self.gathered:
                 mine.copy_(its)
+
+
+def follow(mine: Tensor, its: Tensor, share: Tensor) -> None:
+    """Move a tensor towards another by that share of the way, or all of it where its numbers are counts."""
+    if mine.is_floating_point():
+        mine.lerp_(its, share.to(mine.dtype))
+    else:
+        mine.copy_(its)
 
 
 def copied(f: nn.Module) -> nn.Module:
@@ -91,9 +102,14 @@ def gathering(f: nn.Module) -> nn.Module:
 
 
 def require_average(averaging: Average, *, labels: bool, of: str = "") -> None:
-    """Refuse an average that shall label but is not kept, or that shall learn from labeling but does none."""
+    """Refuse an average that shall do what it cannot: label or lend statistics unkept, or learn from no labeling."""
     if labels and not averaging.decay:
         raise ValueError(f"the average labels, but none is kept: set --{of}averaging.decay, to 0.99 for example")
+    if averaging.batchnorm == "averaged" and not averaging.decay:
+        raise ValueError(
+            f"statistics are averaged with weights, but no average is kept: set --{of}averaging.decay, to 0.99 for "
+            f"example, or --{of}averaging.batchnorm copied"
+        )
     if not labels and averaging.batchnorm == "own":
         raise ValueError(
             f"the average gathers statistics of its own while it labels, and it does not: set --{of}labeler average, "

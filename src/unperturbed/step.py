@@ -57,7 +57,7 @@ class Step:
         self.hastened = fused(recipe.objective, Hastener(self.engine, say=self.say))
         self.gathers = recipe.averaging.batchnorm == "own"
         decay = recipe.averaging.decay
-        self.average = AveragedModel(self.f, decay, own_statistics=self.gathers) if decay else None
+        self.average = AveragedModel(self.f, decay, batchnorm=recipe.averaging.batchnorm) if decay else None
         self.rows = torch.zeros(self.batches.batch, dtype=torch.int64, device=self.device)
         from_files = isinstance(self.images.unlabeled, Reservoir)
         if self.gathers and from_files and self.processes.count > 1:

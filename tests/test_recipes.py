@@ -107,11 +107,18 @@ def test_a_method_minimizes_its_own_objective(data, trades, uat, fast, plusplus)
     assert {name: RECIPES[f"{data}-{name}"].objective for name in objectives} == objectives
 
 
-@pytest.mark.parametrize(("data", "batchnorm"), [("digits", "copied"), ("mnist", "estimated"), ("cifar10", "copied")])
-def test_srt_plusplus_averages_its_weights_and_the_spatial_average_labels(data, batchnorm):
+@pytest.mark.parametrize(
+    ("data", "averaging"),
+    [
+        ("digits", Average(decay=0.99)),
+        ("mnist", Average(decay=0.99, batchnorm="estimated")),
+        ("cifar10", Average(decay=0.999, batchnorm="averaged")),
+    ],
+)
+def test_srt_plusplus_averages_its_weights_and_the_spatial_average_labels(data, averaging):
     pixel, spatial = RECIPES[f"{data}-pixel-srt-plusplus"], RECIPES[f"{data}-spatial-srt-plusplus"]
     assert pixel.labeler == ("teacher" if data == "cifar10" else "current")
-    assert pixel.averaging == Average(decay=0.99, batchnorm=batchnorm)
+    assert pixel.averaging == averaging
     assert spatial.labeler == "average"
     assert spatial.averaging == Average(decay=0.99, batchnorm="own" if data == "mnist" else "copied")
 

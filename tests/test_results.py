@@ -18,6 +18,7 @@ from unperturbed.experiments.evidence import loads, read, read_all
 from unperturbed.experiments.headline import headline
 from unperturbed.experiments.lambda_tables import at_weight
 from unperturbed.experiments.measured import Measured
+from unperturbed.recipe import plain
 from unperturbed.recipes import RECIPES
 from unperturbed.recipes.published import printed
 
@@ -535,7 +536,59 @@ def test_the_page_of_defenses_says_what_statistics_of_clean_images_cost(monkeypa
     ]
     kept, clean = (sum(row) / len(row) for row in rows)
     assert f"keeps {kept:.1f} under PGD with the model's statistics and {clean:.1f} with estimated ones" in page
-    assert RECIPES["cifar10-pixel-srt-plusplus"].averaging.batchnorm == "copied"
+    assert RECIPES["digits-pixel-srt-plusplus"].averaging.batchnorm == "copied"
+
+
+def test_the_page_of_defenses_shows_that_averaged_weights_want_averaged_statistics(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    from averages import markdown
+    from robust_averages import RECIPE
+
+    result = json.loads((ROOT / "results" / "robust-averages.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "defenses.md").read_text(encoding="utf-8")
+    assert markdown(result) in page
+    assert result["recipe"] == plain(RECIPE)
+    models, copied, averaged = (
+        [row["accuracy"][name] for row in result["rows"]]
+        for name in ("model", "average of 0.995, the model's statistics", "0.995, averaged ones")
+    )
+    assert copied[-1] < models[-1], "so the page says"
+    assert all(ours >= model for ours, model in zip(averaged, models, strict=True))
+    assert f"on the small ResNet they cost {averaged[-1] - copied[-1]:.1f} points" in " ".join(page.split())
+    assert RECIPES["cifar10-pixel-srt-plusplus"].averaging.batchnorm == "averaged"
+
+
+def test_the_page_of_defenses_shows_which_parts_of_srt_plusplus_pay(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    from plusplus import RUNS, markdown
+
+    result = json.loads((ROOT / "results" / "plusplus.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "defenses.md").read_text(encoding="utf-8")
+    words, rows = " ".join(page.split()), {row["run"]: row for row in result["runs"]}
+    assert markdown(result) in page
+    for name, row in rows.items():
+        assert row["recipe"] == json.loads(json.dumps(plain(RUNS[name]))), name
+    usual, joined, *others, rst = (row["pgd"] for row in rows.values())
+    assert f"it keeps {usual:.2f}. One mean in one pass keeps {usual - joined:.2f} less" in words
+    assert f"and RST {usual - rst:.2f} less" in words
+    assert max([joined, *others]) < usual, "so the page says of all four"
+    by_both = {
+        name: row["pgd"] + row["cw"]
+        for name, row in rows.items()
+        if row["recipe"]["objective"].get("mean") == "images"
+    }
+    assert max(by_both, key=by_both.__getitem__) == "that, perturbed weights"
+    found = {each.name: each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "short"}
+    large, plainly = (
+        found[f"cifar10-pixel-{name}"] for name in ("srt-plusplus-selected-one-mean-awp", "at-all-labels")
+    )
+    assert (
+        f"{100 * large.report.accuracy():.2f} % clean and {100 * large.report.accuracy('pgd'):.2f} % under PGD"
+        in words
+    )
+    early = [each.log["labeled_accuracy"][each.log["step"].index(1000)] for each in (large, plainly)]
+    assert f"right for {early[0]:.0%} of".replace("%", " %") in words
+    assert f"it was for {early[1]:.0%} in AT".replace("%", " %") in words
 
 
 def test_the_page_of_fidelity_says_how_far_apart_both_means_are_on_cifar10():

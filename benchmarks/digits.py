@@ -14,12 +14,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean, stdev
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import tyro
 from measured_by import spelled_out
 
+from unperturbed.averaging import Statistics
 from unperturbed.datasets import load
 from unperturbed.evaluation import evaluate
 from unperturbed.recipes import RECIPES, usual_budget
@@ -44,11 +45,11 @@ class Options:
     """words in the names of recipes"""
     workers: int = 2
     """runs side by side, each on one core"""
-    batchnorm: Literal["copied", "own", "estimated"] | None = None
+    batchnorm: Statistics | None = None
     """statistics of averaged weights, where not those of the recipe"""
 
 
-def measure(job: tuple[str, int, Literal["copied", "own", "estimated"] | None]) -> dict[str, object]:
+def measure(job: tuple[str, int, Statistics | None]) -> dict[str, object]:
     name, seed, batchnorm = job
     torch.set_num_threads(1)
     recipe = RECIPES[name]

@@ -108,6 +108,11 @@ PARTS = (
         recipes=digits.measured(("pixel-srt-plusplus",)),
     ),
     Part(
+        result="results/digits-averaged-statistics.json",
+        command="benchmarks/digits.py --only pixel-srt-plusplus --batchnorm averaged",
+        recipes=digits.measured(("pixel-srt-plusplus",)),
+    ),
+    Part(
         result="results/digits.json",
         command="benchmarks/digits.py",
         recipes=digits.measured(),

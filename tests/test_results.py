@@ -532,10 +532,15 @@ def test_the_page_of_defenses_says_what_statistics_of_clean_images_cost(monkeypa
     rows = [
         [row["pgd"] for row in json.loads(file.read_text(encoding="utf-8"))["rows"] if row["recipe"] == recipe]
         for recipe in ("digits-pixel-srt-plusplus",)
-        for file in (ROOT / "results" / "digits.json", ROOT / "results" / "digits-clean-statistics.json")
+        for file in (
+            ROOT / "results" / f"{name}.json"
+            for name in ("digits", "digits-clean-statistics", "digits-averaged-statistics")
+        )
     ]
-    kept, clean = (sum(row) / len(row) for row in rows)
+    kept, clean, averaged = (sum(row) / len(row) for row in rows)
     assert f"keeps {kept:.1f} under PGD with the model's statistics and {clean:.1f} with estimated ones" in page
+    assert f"{kept:.1f}" == f"{averaged:.1f}"
+    assert f"it keeps {averaged:.1f} under PGD either way" in page
     assert RECIPES["digits-pixel-srt-plusplus"].averaging.batchnorm == "copied"
 
 

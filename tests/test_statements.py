@@ -1,6 +1,6 @@
 """Verdicts on statements: on numbers made by hand, with known answers, and on the paper's own."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import stdev
 
 import pytest
@@ -26,6 +26,7 @@ from unperturbed.experiments.statements import (
     reaches,
     wider,
 )
+from unperturbed.objectives import TRADES
 from unperturbed.recipes.published import printed
 from unperturbed.recipes.words import DATA_SETS, SCENARIOS
 from unperturbed.sweeps import Sweep
@@ -632,6 +633,24 @@ def test_srt_past_the_paper_is_held_against_srt_by_its_own_rate_scenario_by_scen
         plain = evidence(theirs.name, **dict.fromkeys(theirs.attacks, 40))
         assert verdict(statement, plus, plain) == "pass", "whatever the scale of other scenarios"
         assert verdict(statement, plus, evidence(f"{scenario}-standard")) == "undecided"
+
+
+@pytest.mark.parametrize("search", ["", "-three-steps"])
+def test_the_rival_of_srt_past_the_paper_has_all_that_it_has_but_its_objective(search):
+    trials = {trial.name: trial for trial in experiments()["better"].trials}
+    ours = trials[f"cifar10-pixel-srt-plusplus-selected{search}"]
+    theirs = trials[f"cifar10-pixel-rst-taught-alike{search}"]
+    assert replace(theirs.recipe, name=ours.recipe.name, objective=ours.recipe.objective) == ours.recipe
+    assert theirs.recipe.objective == TRADES(solver=ours.recipe.objective.solver, weight=6.0)
+    (statement,) = (
+        each for each in experiments()["better"].statements if f"{ours.called} is above RST" in each.words
+    )
+    plus, rst = (
+        evidence(trial.name, **dict.fromkeys(trial.attacks, accuracy))
+        for trial, accuracy in ((ours, 60), (theirs, 40))
+    )
+    assert verdict(statement, plus, rst) == "pass"
+    assert verdict(statement, evidence(ours.name, **dict.fromkeys(ours.attacks, 20)), rst) == "fail"
 
 
 @pytest.mark.parametrize("short_of", ["clean", "pgd"])

@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import os
+import signal
 
 import pytest
 import torch
@@ -10,6 +11,9 @@ from unperturbed.cli import main
 torch.set_num_threads(1)
 # foolbox, which ours are compared with, asks for git and refuses to load where there is none; no attack needs it.
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+# A shell has what it runs in the background ignore interrupts, and so would the commands that tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

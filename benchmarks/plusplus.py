@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any
 
 import tyro
 
@@ -22,9 +22,9 @@ from unperturbed.data import split
 from unperturbed.datasets import load
 from unperturbed.evaluation import evaluate
 from unperturbed.experiments.better import TAUGHT_HELD_OUT, in_one_mean
-from unperturbed.experiments.shortest import THREE_STEPS
+from unperturbed.experiments.shortest import THREE_STEPS, srt_with
 from unperturbed.models import ResNet18
-from unperturbed.objectives import AT, SRT, TRADES
+from unperturbed.objectives import AT, TRADES
 from unperturbed.recipe import SGD, Recipe, Validation
 from unperturbed.recipes import cifar10, named
 from unperturbed.recipes.methods import epochs
@@ -41,7 +41,7 @@ BASE = replace(
     name="cifar10-pixel-srt-plusplus-parts",
     data=replace(USUAL.data, validation=TAUGHT_HELD_OUT),
     model=ResNet18(),
-    objective=replace(cast(SRT, USUAL.objective), solver=THREE_STEPS),
+    objective=srt_with(USUAL, solver=THREE_STEPS),
     averaging=Average(decay=0.99),
     steps=STEPS,
     batch=BATCH,
@@ -59,7 +59,7 @@ def with_rate(recipe: Recipe, peak: float) -> Recipe:
 
 def with_parts(recipe: Recipe, **changes: Any) -> Recipe:
     """The recipe with other parts of its objective."""
-    return replace(recipe, objective=replace(cast(SRT, recipe.objective), **changes))
+    return replace(recipe, objective=srt_with(recipe, **changes))
 
 
 def steadily(recipe: Recipe) -> Recipe:

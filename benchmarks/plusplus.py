@@ -41,7 +41,7 @@ BASE = replace(
     name="cifar10-pixel-srt-plusplus-parts",
     data=replace(USUAL.data, validation=TAUGHT_HELD_OUT),
     model=ResNet18(),
-    objective=srt_with(USUAL, solver=THREE_STEPS),
+    objective=srt_with(USUAL, solver=THREE_STEPS, mean="terms", forward="separate"),
     averaging=Average(decay=0.99),
     steps=STEPS,
     batch=BATCH,

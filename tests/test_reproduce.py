@@ -227,8 +227,8 @@ def test_where_lambda_grows_defenses_are_else_as_they_are_printed():
 
 def test_srt_past_the_paper_keeps_what_is_best_on_held_out_labels_within_the_radius_of_its_attacks():
     selected = [trial for trial in experiments()["better"].trials if trial.variant.startswith("-selected")]
-    assert len(selected) == 16
-    held_out = {"-selected-one-mean-awp": 1000}
+    assert len(selected) == 17
+    held_out = dict.fromkeys(("-selected-one-mean-awp", "-selected-three-steps", "-selected-three-steps-60"), 1000)
     for trial in selected:
         recipe, search = trial.recipe, trial.recipe.objective.solver
         radii = {"-6-wider": 0.35, "selected-wider": 0.35, "-still-wider": 0.37, "-widest": 0.4}
@@ -237,12 +237,22 @@ def test_srt_past_the_paper_keeps_what_is_best_on_held_out_labels_within_the_rad
             assert (search.around.eps, search.start) == (radius, start)
             assert search.steps * search.step_size == pytest.approx(reach)
             search = replace(search, around=Linf(eps=0.3), start="normal", step_size=0.01)
-        if trial.variant.endswith("-three-steps"):
+        if "-three-steps" in trial.variant:
             assert search.steps == 3
             search = cifar10.ASCENT
         assert recipe.data.validation == held_out.get(trial.variant, 500)
         times = 60 if "-spatial-" in recipe.name else 20
         assert recipe.validation == Validation(every=recipe.steps // times, solver=search, keep="best")
+
+
+def test_srt_plusplus_in_sixty_epochs_has_the_first_rate_of_the_papers_schedule_but_for_their_last_tenth():
+    trials = {trial.variant: trial.recipe for trial in experiments()["better"].trials}
+    whole, halved = trials["-selected-three-steps"], trials["-selected-three-steps-60"]
+    assert round(halved.steps * halved.batch / 50_000) == 60 and 2 * halved.steps <= whole.steps
+    rates = [halved.optimizer.rate(progress) for progress in (0.0, 0.89, 0.91)]
+    assert rates == pytest.approx([whole.optimizer.rate(0.0)] * 2 + [whole.optimizer.rate(0.0) / 10])
+    alike = replace(halved, steps=whole.steps, optimizer=whole.optimizer, validation=whole.validation)
+    assert alike == whole
 
 
 def test_the_shortest_trainings_are_timed_alone_over_the_epochs_that_they_are_called_by():
@@ -256,7 +266,7 @@ def test_the_shortest_trainings_are_timed_alone_over_the_epochs_that_they_are_ca
 def test_runs_that_experiments_share_are_trained_once():
     every = planned(list(experiments().values()), "paper", "own", (0,))
     names = [run.name for run in every]
-    assert len(names) == len(set(names)) == 175
+    assert len(names) == len(set(names)) == 176
     recipes = [replace(run.recipe, name="") for run in every]
     assert len(set(recipes)) == len(recipes)
     assert "cifar10-spatial-srt-seed-0" in [run.name for run in planned(chosen(["table-1"]), "paper", "own", (0,))]

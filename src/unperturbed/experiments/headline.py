@@ -51,14 +51,14 @@ ROWS = (
     Row("SRT, MNIST, spatial, authors' code", "mnist-spatial-srt-authors", SPATIAL),
     Row("SRT+, CIFAR-10, pixel-wise and spatial", "cifar10-compound-srt", BOTH),
     Row("SRT+, MNIST, pixel-wise and spatial", "mnist-compound-srt", BOTH),
-    Row("SRT++, CIFAR-10, pixel-wise", "cifar10-pixel-srt-plusplus-selected", PIXEL),
+    Row("SRT++, CIFAR-10, pixel-wise", "cifar10-pixel-srt-plusplus-selected-three-steps", PIXEL),
     Row(
-        "SRT++, CIFAR-10, pixel-wise, statistics of clean images",
-        "cifar10-pixel-srt-plusplus-selected-estimated",
+        "RST, CIFAR-10, pixel-wise, teacher and average of SRT++",
+        "cifar10-pixel-rst-taught-alike-three-steps",
         PIXEL,
     ),
     Row(
-        "SRT++, CIFAR-10, pixel-wise, one mean, perturbed weights",
+        "SRT++, CIFAR-10, pixel-wise, lambda 1, perturbed weights",
         "cifar10-pixel-srt-plusplus-selected-one-mean-awp",
         PIXEL,
         schedule="short schedule, WRN-34-10",

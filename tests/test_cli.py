@@ -300,6 +300,17 @@ def test_a_run_that_its_guard_ends_is_not_said_to_have_taken_all_steps(capsys, m
     assert "try NFGSM or PGD in the place of FGSM, or lower objective.weight or the learning rate" in seen.err
 
 
+def test_a_run_that_chooses_its_weights_says_which_it_kept_and_ends_with_its_patience(capsys, monkeypatch):
+    accuracies = iter([0.25, 0.75, 0.5])
+    monkeypatch.setattr(Selection, "accuracy", lambda *_: next(accuracies))
+    words = ["--data.validation", "20", "--validation.every", "1", "--validation.patience", "1"]
+    main(["train", RECIPE, "--out", "run", *words, *TINY])
+    seen = capsys.readouterr()
+    kept = "kept the weights of step 2, by which 75.0% of the held-out images stand"
+    assert seen.out == f"trained {RECIPE} for 3 of 5 steps and {kept}; next: unperturbed evaluate run\n"
+    assert "warning" not in seen.err
+
+
 def test_training_writes_a_run_and_says_what_comes_next(capsys, tmp_path):
     out = tmp_path / "some" / "where"
     main(["train", RECIPE, "--out", str(out), *TINY])

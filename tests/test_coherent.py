@@ -67,8 +67,9 @@ def test_evidence_that_contradicts_the_rest_is_refused(second, sentence, tmp_pat
         require_coherent([first, second], tmp_path)
 
 
-def test_a_run_that_its_guard_ended_is_evidence_of_its_steps(tmp_path):
-    early = evidence("mnist-pixel-at", steps=9_000, recipe=named("mnist-pixel-at"), selected={"fallen": 9_000.0})
+@pytest.mark.parametrize("how", ["fallen", "ended"])
+def test_a_run_that_its_guard_or_its_patience_ended_is_evidence_of_its_steps(how, tmp_path):
+    early = evidence("mnist-pixel-at", steps=9_000, recipe=named("mnist-pixel-at"), selected={how: 9_000.0})
     require_coherent([early], tmp_path)
 
 

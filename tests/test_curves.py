@@ -220,6 +220,17 @@ def test_training_curves_are_what_the_log_says(tmp_path):
     assert rate.lines[0].y == (0.1, 0.1)
 
 
+def test_accuracy_on_held_out_images_is_shown_of_runs_that_have_some(tmp_path):
+    log = [record(10), record(15, held_out_accuracy=0.5), record(20), record(30, held_out_accuracy=0.75)]
+    runs = [make_run(tmp_path / f"{seed}", replace(SRT, seed=seed), log=log if seed else log[:1]) for seed in (0, 1)]
+    shown = training_curves(compared(runs))[-2]
+    assert (shown.title, shown.percent) == ("accuracy on held-out images", True)
+    assert [(line.x, line.y) for line in shown.lines] == [((15, 30), (50, 75))]
+    assert training_curves(compared(runs), ["held_out_accuracy"]) == (shown,)
+    with pytest.raises(ValueError, match="no labels were held out of these runs, so that no log holds held_out_acc"):
+        training_curves(compared(runs[:1]), ["rate", "held_out_accuracy"])
+
+
 def test_accuracy_against_the_perturbation_is_clean_at_0(tmp_path):
     runs = compared([make_run(tmp_path / "run", SRT)])
     found = Sweep(eps=0.5, reports={0.0: report(9), 0.5: report(9, pgd=6), 1.0: report(9, pgd=2)})

@@ -10,7 +10,7 @@ from unperturbed import events
 from unperturbed.cli import main
 from unperturbed.curves import TRAINING
 from unperturbed.events import TAGS
-from unperturbed.progress import Warnings
+from unperturbed.progress import HELD_OUT, Warnings
 
 TINY = [
     "--batch",
@@ -44,7 +44,7 @@ def scalars():
 
 def logged(directory, name):
     records = [json.loads(line) for line in (directory / "log.jsonl").read_text().splitlines()]
-    return [(record["step"], pytest.approx(record[name], rel=1e-6)) for record in records]
+    return [(record["step"], pytest.approx(record[name], rel=1e-6)) for record in records if name in record]
 
 
 def train(out, *words):
@@ -54,8 +54,15 @@ def train(out, *words):
 def test_event_files_hold_the_numbers_of_the_log(tmp_path, scalars):
     train(tmp_path / "run", "--tensorboard")
     found = scalars(tmp_path / "run" / "tensorboard")
-    assert found == {tag: logged(tmp_path / "run", name) for name, tag in TAGS.items()}
+    assert found == {tag: logged(tmp_path / "run", name) for name, tag in TAGS.items() if name != HELD_OUT}
     assert [step for step, _ in found["terms/robust"]] == [2, 4, 6]
+
+
+def test_event_files_hold_what_was_found_on_held_out_images(tmp_path, scalars):
+    train(tmp_path / "run", "--tensorboard", "--data.validation", "20", "--validation.every", "3")
+    found = scalars(tmp_path / "run" / "tensorboard")
+    assert found == {tag: logged(tmp_path / "run", name) for name, tag in TAGS.items()}
+    assert [step for step, _ in found["prediction/held_out_accuracy"]] == [3, 6]
 
 
 def test_a_run_that_goes_on_leaves_each_step_once(tmp_path, scalars, monkeypatch):
@@ -77,7 +84,7 @@ def test_the_steps_of_a_teacher_are_not_taken_for_those_of_its_run(tmp_path, sca
     monkeypatch.setenv("UNPERTURBED_CACHE", str(tmp_path / "cache"))
     train(tmp_path / "run", "--tensorboard", "--labeler", "teacher", "--teacher.steps", "50")
     found = scalars(tmp_path / "run" / "tensorboard")
-    assert found == {tag: logged(tmp_path / "run", name) for name, tag in TAGS.items()}
+    assert found == {tag: logged(tmp_path / "run", name) for name, tag in TAGS.items() if name != HELD_OUT}
     assert "digits-pixel-srt, its teacher: step 50 of 50" in capsys.readouterr().err
 
 

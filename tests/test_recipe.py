@@ -15,7 +15,7 @@ from unperturbed.data import Data
 from unperturbed.datasets import Dataset
 from unperturbed.models import DigitsCNN, ResNet, WideResNet
 from unperturbed.neighborhoods import L2, Linf, Spatial
-from unperturbed.objectives import AT, SRT, Objective
+from unperturbed.objectives import AT, SRT, Objective, Standard
 from unperturbed.printing import nearest
 from unperturbed.recipe import PARTS, SGD, Recipe, Teacher, Validation, dumps, loads, plain, read
 from unperturbed.recipes import RECIPES, named
@@ -405,6 +405,11 @@ def test_a_recipe_for_larger_images_trains_three_steps(name, tmp_path, monkeypat
         (lambda: Recipe(objective=SRT), r"^objective must be one .*, as SRT\(\), got <class "),
         (lambda: Teacher(objective=SRT), r"Teacher\.objective must be one .*, as SRT\(\), got <class "),
         (lambda: Validation(drop=-1), r"Validation\.drop must be a finite number of at least 0, got -1"),
+        (
+            lambda: Recipe(objective=Standard(), validation=Validation(robust=True)),
+            r"validation\.robust asks for .* the search of Standard, which has none: leave it out, or name a valid",
+        ),
+        (lambda: Validation(patience=0), r"Validation\.patience must be at least 1, got 0"),
         (lambda: Recipe(labeler="techer"), r"labeler must be current, average or teacher, got 'techer'"),
         (lambda: Recipe(batchnorm="global"), r"batchnorm must be local or synchronized, got 'global'"),
     ],

@@ -1055,6 +1055,26 @@ def test_a_run_that_the_guard_ended_at_its_last_step_is_known_to_have_kept_the_b
     assert found.kept == "best" and files.loads(found.dumps()).kept == "best"
 
 
+def test_a_run_that_patience_ended_is_known_to_have_kept_what_its_recipe_wants(tmp_path):
+    (run,) = planned(chosen(["table-9"]), "smoke", "own", (0,), "cifar10-pixel-srt-fast-seed-0")
+    patient = replace(run.trial.recipe.validation, every=1, patience=2)
+    run = replace(run, trial=replace(run.trial, recipe=replace(run.trial.recipe, validation=patient)))
+    made, directory = reproduction(tmp_path), RunDirectory(tmp_path / run.name)
+    made.train([run])
+    state = directory.read_checkpoint(CPU)
+    assert state is not None and [step for step, _ in state["measured"]][:2] == [1, 2]
+    state["step"], state["best"]["step"] = 2, 1  # As if neither of the next two had been better.
+    directory.write_checkpoint(state)
+    directory.forget_log_after(2)
+    made.carry_out([run])
+    found = of_run(directory.path, run.trial.name, 0, "smoke", "own")
+    assert found is not None and found.selected["ended"] == 2
+    for each in (found, files.loads(found.dumps())):
+        assert each.kept == run.recipe.validation.keep == "last"
+        assert each.held_out["step"] == [1, 2] and len(each.held_out["accuracy"]) == 2
+        assert "held_out_accuracy" not in each.log and each.log["step"] == [1, 2]
+
+
 def test_a_finished_run_is_not_trained_anew_by_train(tmp_path):
     (run,) = planned(chosen(["table-4"]), "smoke", "own", (0,), "mnist-pixel-at-*")
     reproduction(tmp_path).carry_out([run])

@@ -13,13 +13,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from unperturbed import recipe as recipe_files
 from unperturbed.experiments.catalog import experiments
 from unperturbed.experiments.definition import Cell
 from unperturbed.experiments.evidence import loads, read, read_all
 from unperturbed.experiments.headline import headline
 from unperturbed.experiments.lambda_tables import at_weight
 from unperturbed.experiments.measured import Measured
-from unperturbed.recipe import plain
 from unperturbed.recipes import RECIPES
 from unperturbed.recipes.published import printed
 
@@ -552,7 +552,7 @@ def test_the_page_of_defenses_shows_that_averaged_weights_want_averaged_statisti
     result = json.loads((ROOT / "results" / "robust-averages.json").read_text(encoding="utf-8"))
     page = (ROOT / "docs" / "defenses.md").read_text(encoding="utf-8")
     assert markdown(result) in page
-    assert result["recipe"] == plain(RECIPE)
+    assert recipe_files.loads(json.dumps(result["recipe"])) == RECIPE
     models, copied, averaged = (
         [row["accuracy"][name] for row in result["rows"]]
         for name in ("model", "average of 0.995, the model's statistics", "0.995, averaged ones")
@@ -571,7 +571,7 @@ def test_the_page_of_defenses_shows_which_parts_of_srt_plusplus_pay(monkeypatch)
     words, rows = " ".join(page.split()), {row["run"]: row for row in result["runs"]}
     assert markdown(result) in page
     for name, row in rows.items():
-        assert row["recipe"] == json.loads(json.dumps(plain(RUNS[name]))), name
+        assert recipe_files.loads(json.dumps(row["recipe"])) == RUNS[name], name
     kept = {name: row["pgd"] for name, row in rows.items()}
     before, after = kept["SRT++, lambda 3"], kept["SRT++, averaged statistics"]
     assert f"the same SRT++ keeps {after:.2f} instead of {before:.2f}" in words

@@ -15,13 +15,13 @@ from unperturbed.datasets import load
 from unperturbed.guards import CollapseAlarm, DivergedError
 from unperturbed.images import Images, parts
 from unperturbed.losses import Against, margin
-from unperturbed.neighborhoods import Linf
-from unperturbed.objectives import SRT, Batch, Standard, Terms
+from unperturbed.neighborhoods import Linf, Spatial
+from unperturbed.objectives import AT, SRT, Batch, Mixture, Standard, Terms
 from unperturbed.progress import Record
 from unperturbed.recipe import SGD, Validation
 from unperturbed.schedules import Cyclic, Piecewise, Ramp
 from unperturbed.selection import Selection
-from unperturbed.solvers import FGSM, PGD, Solver
+from unperturbed.solvers import FGSM, PGD, Solver, Strongest, WorstOfK
 from unperturbed.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -157,7 +157,7 @@ def test_a_run_stopped_after_any_step_and_resumed_leaves_no_trace(extras):
         checkpoint_seconds=0.0,
     )
     assert whole.batches.steps_per_epoch == 4
-    assert [record["step"] for record in records] == [5, 10, 12]
+    assert [record["step"] for record in records] == [4, 5, 8, 10, 12]
     assert sorted(states) == list(range(1, 13))
     final = whole.state()
     assert final["optimizer"]["state"][0]["momentum_buffer"].any()
@@ -678,6 +678,42 @@ def test_a_sudden_fall_ends_the_run_with_the_best_weights_and_a_word():
     assert resumed.step == 4
 
 
+def test_a_run_ends_when_patience_does_with_the_weights_it_wants_and_without_a_warning():
+    plan = [0, 3, 9, 8, 9, 8, 7, 9, 9]
+    for patience, last, best in ((2, 6, 4), (3, 8, 8), (None, 8, 8)):
+        for keep in ("best", "last"):
+            run, diary = counted(plan, validation=Validation(every=1, keep=keep, patience=patience)), Diary()
+            run.run(watcher=diary)
+            assert (run.step, run.selection.best["step"]) == (last, best), "of equally good ones the later counts"
+            assert run.f.position.item() == (best if keep == "best" else last)
+            assert not diary.warnings and diary.records[-1]["step"] == last
+
+
+def test_patience_goes_on_in_another_process_where_it_was():
+    plan, patient = [0, 3, 9, 8, 7, 6, 5], Validation(every=1, patience=3)
+    whole, states = counted(plan, validation=patient), {}
+    whole.run(write_checkpoint=lambda: states.update({whole.step: stored(whole.state())}), checkpoint_seconds=0.0)
+    assert whole.step == 5
+    for step, state in states.items():
+        resumed = counted(plan, validation=patient)
+        resumed.resume(state)
+        assert resumed.ended == (step == 5)
+        resumed.run()
+        assert resumed.step == 5
+    before = {name: value for name, value in states[4].items() if name != "measured"}
+    resumed = counted(plan, validation=patient)
+    resumed.resume(before)
+    resumed.run()
+    assert resumed.step == 6, "an old checkpoint does not tell how long ago the best was"
+
+
+def test_the_log_tells_of_held_out_images_where_they_were_looked_at():
+    run, diary = counted([0, 3, 9, 8, 2, 6], validation=Validation(every=2), log_every=3), Diary()
+    run.run(watcher=diary)
+    told = [(record["step"], record.get("held_out_accuracy")) for record in diary.records]
+    assert told == [(2, 0.9), (3, None), (4, 0.2), (5, 0.6)]
+
+
 def test_of_equally_good_weights_the_later_are_kept():
     run = counted([0, 3, 9, 9, 9, 2])
     run.run()
@@ -696,6 +732,20 @@ def test_validation_comes_at_its_steps_and_at_the_end(monkeypatch):
     run.run()
     assert seen == [2, 4, 5]
     assert run.selection.best["step"] == 5
+
+
+def test_validation_may_attack_by_the_search_of_the_objective():
+    search, other = FGSM(around=Linf(eps=0.1)), WorstOfK(around=Spatial(rotation=10.0, translation=0.0), k=2)
+    both = Mixture(objectives=(AT(solver=search), AT(solver=other), Standard()))
+    for objective, solver, adversary in (
+        (SRT(solver=search), None, search),
+        (SRT(solver=search), other, other),
+        (both, None, Strongest(solvers=(search, other))),
+    ):
+        chosen = Validation(solver=solver, robust=True)
+        assert trainer(objective=objective, validation=chosen).selection.validation.solver == adversary
+        without = replace(chosen, robust=False)
+        assert trainer(objective=objective, validation=without).selection.validation.solver == solver
 
 
 def test_validation_under_attack_counts_images_that_are_right_before_and_after():

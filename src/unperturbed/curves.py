@@ -25,6 +25,7 @@ from .comparison import (
 from .data import split
 from .datasets import load
 from .printing import in_shell, printable
+from .progress import HELD_OUT
 from .recipe import Recipe
 from .recipes.budgets import require_attack
 from .recipes.words import ATTACKS, told_apart
@@ -40,6 +41,7 @@ TRAINING: Mapping[str, tuple[str, str]] = {
     "robust_weight": ("ramp of the robust term", "share that counts"),
     "labeled_accuracy": ("C(x) on labeled images", "accuracy (%)"),
     "largest_class_share": ("largest class of C(x)", "share (%)"),
+    HELD_OUT: ("accuracy on held-out images", "accuracy (%)"),
     "images_per_second": ("speed", "images a second"),
 }
 """what a line of the log holds: the title of its panel and what is measured"""
@@ -47,7 +49,7 @@ CLEAN = "clean"
 """stands for no attack where attacks are named"""
 SEEDS = UNTOLD | {"seed"}
 """fields in which runs may differ that are one run with several seeds, and make up one line"""
-IN_PERCENT = ("labeled_accuracy", "largest_class_share")
+IN_PERCENT = ("labeled_accuracy", "largest_class_share", HELD_OUT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,22 +162,28 @@ def training_curves(runs: Sequence[Run], quantities: Sequence[str] = ()) -> tupl
             f"the log holds no {printable(unknown[0])!r} (there are {', '.join(TRAINING)}): choose of these"
         )
     logs = [log_of(run) for run in runs]
-    return tuple(
+    panels = [
         Panel(
             title=TRAINING[quantity][0],
             x_label="step",
             y_label=TRAINING[quantity][1],
             lines=tuple(
-                Line(
-                    label=run.label,
-                    x=tuple(float(record["step"]) for record in log),
-                    y=tuple(record[quantity] * (100 if quantity in IN_PERCENT else 1) for record in log),
-                )
-                for run, log in zip(runs, logs, strict=True)
+                line for run, log in zip(runs, logs, strict=True) if (line := line_of(quantity, run.label, log)).x
             ),
         )
         for quantity in quantities or TRAINING
-    )
+    ]
+    if quantities and not all(panel.lines for panel in panels):
+        raise ValueError(f"no labels were held out of these runs, so that no log holds {HELD_OUT}: choose others")
+    return tuple(panel for panel in panels if panel.lines)
+
+
+def line_of(quantity: str, label: str, log: Sequence[Mapping[str, float]]) -> Line:
+    """How this went in a run, at the steps at which its log holds it."""
+    shown = [record for record in log if isinstance(record.get(quantity), int | float)]
+    factor = 100 if quantity in IN_PERCENT else 1
+    steps, values = (tuple(float(record[name]) for record in shown) for name in ("step", quantity))
+    return Line(label=label, x=steps, y=tuple(factor * value for value in values))
 
 
 def varied(
@@ -278,15 +286,15 @@ def unlabeled_images(recipe: Recipe, folder: Path | None) -> int:
 
 def log_of(run: Run) -> list[dict[str, float]]:
     """The lines of a run's log; a run without any is refused."""
-    wanted = (*TRAINING, "seconds")
-    records = [
-        record
-        for record in run.directory.read_log()
-        if all(isinstance(record.get(name), int | float) for name in wanted)
-    ]
+    records = [record for record in run.directory.read_log() if is_whole(record)]
     if not records:
         raise ValueError(
             f"{printable(run.path)} holds no log of its training (log.jsonl): make it with "
             f"`unperturbed train --from {in_shell(run.path / 'recipe.json')} --out DIR`"
         )
     return records
+
+
+def is_whole(record: Mapping[str, object]) -> bool:
+    """Whether a line of a log holds the numbers that each of them has."""
+    return all(isinstance(record.get(name), int | float) for name in (*TRAINING, "seconds") if name != HELD_OUT)

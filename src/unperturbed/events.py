@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from .files import explained
-from .progress import Record, Watcher, watcher_of_teacher
+from .progress import HELD_OUT, Record, Watcher, watcher_of_teacher
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard.writer import SummaryWriter
@@ -22,6 +22,7 @@ TAGS: Mapping[str, str] = {
     "robust_weight": "schedule/robust_weight",
     "labeled_accuracy": "prediction/labeled_accuracy",
     "largest_class_share": "prediction/largest_class_share",
+    HELD_OUT: f"prediction/{HELD_OUT}",
     "images_per_second": "speed/images_per_second",
 }
 """under which heading TensorBoard shows each number of the log"""
@@ -75,8 +76,8 @@ class Events:
     def logged(self, record: Record, /) -> None:
         writer = self.opened()
         with explained(self.folder):
-            for name, tag in TAGS.items():
-                writer.add_scalar(tag, record[name], int(record["step"]))
+            for name in TAGS.keys() & record.keys():
+                writer.add_scalar(TAGS[name], record[name], int(record["step"]))
             writer.flush()
         self.watcher.logged(record)
 

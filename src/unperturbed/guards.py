@@ -75,7 +75,7 @@ class CollapseAlarm:
 
 
 def steps_taken(log: Sequence[Mapping[str, float]], steps: int) -> str:
-    """The steps of a finished run in words: all that its recipe has, or as many as its guard let it take."""
+    """The steps of a finished run in words: all that its recipe has, or as many as guard and patience let it take."""
     last = log[-1]["step"] if log else steps
     return f"{steps}" if last == steps else f"{last} of {steps}"
 

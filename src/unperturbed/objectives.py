@@ -14,7 +14,7 @@ from torch import Generator, Tensor, nn
 from .answers import frozen, outer_logits, own_opinion, passes
 from .losses import Against, cross_entropy, kl, mean
 from .neighborhoods import in_a_line, require_each, require_radius
-from .solvers import PGD, Solver, WorstOfK, require_choice, require_solver, takes
+from .solvers import PGD, Solver, Strongest, WorstOfK, require_choice, require_solver, takes
 
 
 class Batch(NamedTuple):
@@ -232,6 +232,13 @@ def with_solvers(objective: Objective, change: Callable[[Solver], Solver]) -> Ob
         elif slot.name == "objectives":
             changes[slot.name] = tuple(with_solvers(one, change) for one in part)
     return replace(objective, **changes)
+
+
+def solver_of(objective: object) -> Solver | None:
+    """The search of an objective, of a mixture the strongest of all of them; none where there is no search."""
+    parts: tuple[object, ...] = getattr(objective, "objectives", ())
+    found = [solver for part in parts if (solver := solver_of(part)) is not None]
+    return Strongest(solvers=tuple(found)) if found else getattr(objective, "solver", None)
 
 
 def require_objective(name: str, objective: object) -> None:

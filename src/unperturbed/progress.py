@@ -15,6 +15,8 @@ from .printing import printable
 
 Record = dict[str, float | int]
 """a line of the log of a run"""
+HELD_OUT = "held_out_accuracy"
+"""what only those lines have at whose step held-out images were looked at"""
 SECONDS_BETWEEN_LINES = 5.0
 Whoever = TypeVar("Whoever")
 
@@ -151,9 +153,11 @@ class Titled:
 
 def spoken(record: Record) -> str:
     """The gist of a line of the log."""
+    held_out = f"held out {record[HELD_OUT]:.1%}, " if HELD_OUT in record else ""
     return (
         f"loss {record['standard']:.3f} + {record['robust_weight']:.2f} x {record['robust']:.3f}, "
-        f"rate {record['rate']:.3g}, C(x) {record['labeled_accuracy']:.0%}, {record['images_per_second']:.0f} img/s"
+        f"rate {record['rate']:.3g}, C(x) {record['labeled_accuracy']:.0%}, {held_out}"
+        f"{record['images_per_second']:.0f} img/s"
     )
 
 

@@ -25,7 +25,7 @@ from .neighborhoods import (
     TurnThenShift,
     require_radius,
 )
-from .objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Objective, Standard, require_objective
+from .objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Objective, Standard, require_objective, solver_of
 from .printing import in_shell, printable, quoted
 from .schedules import Cyclic, Piecewise, Ramp, Schedule, require_fractions
 from .solvers import (
@@ -78,11 +78,15 @@ class Validation:
     every: int = 500
     """steps between two measurements"""
     solver: Solver | None = None
-    """the adversary whose accuracy counts; none: clean accuracy"""
+    """the adversary under which accuracy counts; none: clean accuracy"""
+    robust: bool = False
+    """whether, where no solver is named, accuracy under the search of the objective counts"""
     keep: Literal["best", "last"] = "best"
     """which weights a run ends with"""
     drop: float = 1.0
     """a fall of that accuracy below its best that ends the run with the best weights; 1: none does"""
+    patience: int | None = None
+    """measurements in a row, none better than the best before, that end the run; None: it takes all of its steps"""
 
     def __post_init__(self) -> None:
         require_count("Validation.every", self.every)
@@ -90,6 +94,11 @@ class Validation:
             require_solver("Validation.solver", self.solver)
         require_choice("Validation.keep", self.keep, "best", "last")
         require_radius("Validation.drop", self.drop)
+        require_count("Validation.patience", 1 if self.patience is None else self.patience)
+
+    def adversary(self, objective: Objective) -> Solver | None:
+        """Who attacks held-out images where that objective is minimized."""
+        return solver_of(objective) if self.robust and self.solver is None else self.solver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +179,11 @@ class Recipe:
         require_count("microbatch", self.batch if self.microbatch is None else self.microbatch)
         require_radius("weight_perturbation", self.weight_perturbation)
         require_choice("labeler", self.labeler, *get_args(Labeler))
+        if self.validation.robust and self.validation.adversary(self.objective) is None:
+            raise ValueError(
+                f"validation.robust asks for accuracy under the search of {type(self.objective).__name__}, which has "
+                "none: leave it out, or name a validation.solver"
+            )
         require_choice("batchnorm", self.batchnorm, "local", "synchronized")
 
 

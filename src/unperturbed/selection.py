@@ -30,6 +30,8 @@ class Selection:
     """what several processes, each with statistics of its own, take the accuracy to be"""
     best: dict[str, Any] = field(default_factory=dict[str, Any])
     """accuracy, step and weights"""
+    measured: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
+    """the steps at which accuracy was measured, and what it was"""
     fallen: str = ""
     """what the guard saw when it stopped the run, in words"""
 
@@ -39,6 +41,7 @@ class Selection:
         Of equally good ones the later have learned longer: of few images a model soon gets all.
         """
         accuracy = self.agreed(self.accuracy(f))
+        self.measured.append((step, accuracy))
         best = self.best.get("accuracy", -1.0)
         if accuracy >= best:
             weights = {name: tensor.detach().clone() for name, tensor in f.state_dict().items()}
@@ -50,6 +53,12 @@ class Selection:
                 f"lambda: training stops and the weights of step {self.best['step']} are kept; try NFGSM or PGD in "
                 "the place of FGSM, or lower objective.weight or the learning rate"
             )
+
+    @property
+    def over(self) -> bool:
+        """Whether the run ends before its last step: it has fallen, or patience is at an end."""
+        since = sum(step > self.best["step"] for step, _ in self.measured)
+        return bool(self.fallen) or (self.validation.patience is not None and since >= self.validation.patience)
 
     @property
     def kept(self) -> dict[str, Tensor] | None:

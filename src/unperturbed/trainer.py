@@ -18,7 +18,7 @@ from .images import Images, for_statistics
 from .inputs import as_float
 from .objectives import Terms
 from .processes import present, shared
-from .progress import Record, Watcher
+from .progress import HELD_OUT, Record, Watcher
 from .recipe import Recipe
 from .runtime import generator
 from .selection import Selection
@@ -77,7 +77,7 @@ class Trainer:
         self.selection = Selection(
             images=self.images.validation,
             labels=self.images.validation_labels,
-            validation=recipe.validation,
+            validation=replace(recipe.validation, solver=recipe.validation.adversary(recipe.objective)),
             seed=recipe.seed,
             agreed=self.processes.of_first,
         )
@@ -120,14 +120,15 @@ class Trainer:
     def record(self, taken: int, seconds: float) -> Record:
         """A line of the log: the terms since the last line, and how C(x) fares on a fixed sample of both parts.
 
-        The speed is that of the steps this process took.
+        At a step at which held-out images were looked at it tells of them too. The speed is that of this process.
         """
         standard, robust, steps = self.outer.since_log.tolist()
         self.outer.since_log.zero_()
         with frozen(self.f), self.outer.engine.arithmetic():
             predicted = self.f(as_float(self.probe)).argmax(1)
         progress, labels = (self.step - 0.5) / self.recipe.steps, self.probe_labels
-        return {
+        held_out = dict(self.selection.measured).get(self.step)
+        record: Record = {
             "step": self.step,
             "rate": self.recipe.optimizer.rate(progress),
             "standard": standard / steps,
@@ -138,6 +139,7 @@ class Trainer:
             "images_per_second": round(taken * self.recipe.batch / seconds, 1),
             "seconds": round(seconds, 3),
         }
+        return record if held_out is None else record | {HELD_OUT: held_out}
 
     def run(
         self,
@@ -153,7 +155,7 @@ class Trainer:
     @property
     def ended(self) -> bool:
         """Whether there is no step left to take."""
-        return self.step >= self.recipe.steps or bool(self.selection.fallen)
+        return self.step >= self.recipe.steps or self.selection.over
 
     def steps_to_take(
         self,
@@ -173,14 +175,14 @@ class Trainer:
                 while self.remarks:
                     watcher.warned(self.remarks.pop(0))
             measures = len(self.images.validation) and (done or self.step % self.recipe.validation.every == 0)
-            logs = done or self.step % self.recipe.log_every == 0
-            if measures or logs:
+            logs = done or measures or self.step % self.recipe.log_every == 0
+            if logs:
                 yield from self.caught_up()
             if measures:
                 with self.outer.engine.arithmetic():
                     self.selection.measure(self.result_so_far(), self.step)
-                done = done or bool(self.selection.fallen)
-            if logs or done:
+                done = done or self.selection.over
+            if logs:
                 self.require_finite()
                 record = self.record(self.step - logged_step, time.perf_counter() - logged)
                 logged, logged_step = time.perf_counter(), self.step
@@ -242,6 +244,7 @@ class Trainer:
             "since_log": self.outer.since_log,
             "average": self.average.module.state_dict() if self.average else {},
             "best": self.selection.best,
+            "measured": self.selection.measured,
             "fallen": self.selection.fallen,
             "best_labeled_accuracy": self.alarm.best_accuracy,
             "warned": self.alarm.raised,
@@ -256,6 +259,7 @@ class Trainer:
             self.outer.resume(state["optimizer"])
             self.step = state["step"]
             self.selection.best, self.selection.fallen = state["best"], state["fallen"]
+            self.selection.measured = [*state.get("measured", ())]  # Old checkpoints hold none.
             if self.average is not None:
                 self.average.module.load_state_dict(state["average"])
             self.outer.since_log.copy_(state["since_log"])

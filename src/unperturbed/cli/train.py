@@ -1,6 +1,7 @@
 """`unperturbed train`."""
 
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from ..guards import steps_taken
 from ..neighborhoods import Linf, require_radius
 from ..printing import in_shell, printable, quoted
 from ..processes import joined
-from ..progress import Titled, watching
+from ..progress import HELD_OUT, Titled, watching
 from ..recipe import Recipe
 from ..recipes import named, usual_budget
 from ..recipes.against import against
@@ -105,8 +106,18 @@ def train(arguments: list[str]) -> None:
             stop=stop,
         )
     for out, recipe in runs.items() if processes.first else ():
-        taken = steps_taken(RunDirectory(out).read_log(), recipe.steps)
-        print(printable(f"trained {recipe.name} for {taken} steps; next: unperturbed evaluate {in_shell(out)}"))
+        log = RunDirectory(out).read_log()
+        taken = f"{steps_taken(log, recipe.steps)} steps{weights_kept(recipe, log)}"
+        print(printable(f"trained {recipe.name} for {taken}; next: unperturbed evaluate {in_shell(out)}"))
+
+
+def weights_kept(recipe: Recipe, log: Sequence[Mapping[str, float]]) -> str:
+    """In words which weights a finished run kept, where held-out images chose them."""
+    measured = {line["step"]: line[HELD_OUT] for line in log if HELD_OUT in line}
+    if not measured or recipe.validation.keep == "last":
+        return ""
+    best = max(measured, key=lambda step: (measured[step], step))
+    return f" and kept the weights of step {best}, by which {measured[best]:.1%} of the held-out images stand"
 
 
 def with_files(command: Train) -> Train:

@@ -6,12 +6,12 @@ from typing import Any, Literal, cast
 from ..averaging import Average
 from ..models import ResNet18
 from ..neighborhoods import Linf
-from ..objectives import TRADES
+from ..objectives import TRADES, solver_of
 from ..recipe import Recipe, Validation
 from ..recipes import cifar10, mnist, named
 from ..recipes.methods import plusplus
 from ..schedules import Piecewise, Ramp
-from ..solvers import PGD, Solver
+from ..solvers import PGD
 from .definition import Cell, Experiment, Table, Trial, table_of
 from .scales import SHORT_RAMP
 from .shortest import FAST_ACCURACY, THREE_STEPS, shortest, srt_with
@@ -280,7 +280,7 @@ def beside_srt(scenario: str, attacks: tuple[str, ...]) -> tuple[Trial, Trial]:
 
 def chosen_on_validation(recipe: Recipe, held_out: int = HELD_OUT) -> Recipe:
     """The recipe that keeps the weights that are best under its own solver on held-out images, lambda ramped."""
-    solver: Solver | None = getattr(recipe.objective, "solver", None)
+    solver = solver_of(recipe.objective)
     times = MEASUREMENTS[recipe.name.split("-")[1]]
     return replace(
         recipe,

@@ -44,8 +44,8 @@ def checksum_of(evidence: Evidence, known: dict[Data, str]) -> str:
 
 
 def end_of(evidence: Evidence) -> str:
-    """What is wrong with the end of the training, if anything; a guard may end it before."""
+    """What is wrong with the end of the training, if anything; a guard or its patience may end it before."""
     steps, last = evidence.recipe.steps, max(evidence.log.get("step", ()), default=evidence.recipe.steps)
-    if last == steps or "fallen" in evidence.selected:
+    if last == steps or {"fallen", "ended"} & evidence.selected.keys():
         return ""
     return f"is of a run that stands at step {last:,.0f} of {steps:,}"

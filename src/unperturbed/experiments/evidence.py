@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,9 @@ class Evidence:
     sweep: Sweep | None = None
     selected: Mapping[str, float]
     """the step of the weights that were best on held-out images, their accuracy there, and the step at which the
-    guard ended the run, if it did; empty where none were"""
+    guard (`fallen`) or patience (`ended`) ended the run, if one did; empty where none were"""
+    held_out: Mapping[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
+    """the steps at which held-out images were looked at, and accuracy there; empty where nobody noted that"""
     surfaces: Mapping[str, Sequence[float]]
     """what was measured around each of the first test images"""
     seconds: float
@@ -73,7 +75,7 @@ class Evidence:
     @property
     def kept(self) -> str:
         """Which weights it kept, the best or the last: the best too where the guard ended it, be it at the end."""
-        ended_early = bool(self.log) and self.log["step"][-1] < self.recipe.steps
+        ended_early = bool(self.log) and self.log["step"][-1] < self.recipe.steps and "ended" not in self.selected
         return "best" if ended_early or "fallen" in self.selected else self.recipe.validation.keep
 
     @property
@@ -124,6 +126,7 @@ class Evidence:
                 "slow": [tree_of(report) for report in self.on_fewer],
                 "sweep": None if self.sweep is None else json.loads(bare(self.sweep).dumps()),
                 "selected": dict(self.selected),
+                "held_out": dict(self.held_out),
                 "surfaces": dict(self.surfaces),
                 "log": dict(self.log),
             },
@@ -203,14 +206,20 @@ def loads(text: str, source: str = "the evidence") -> Evidence:
             on_fewer=tuple(reports.loads(json.dumps(each)) for each in listed(tree["slow"])),
             sweep=None if tree["sweep"] is None else sweeps.loads(json.dumps(tree["sweep"])),
             selected={str(name): float(value) for name, value in tree["selected"].items()},
-            surfaces={str(name): [float(value) for value in row] for name, row in tree["surfaces"].items()},
-            log={str(name): [float(value) for value in row] for name, row in tree["log"].items()},
+            held_out=columns(tree.get("held_out", {})),
+            surfaces=columns(tree["surfaces"]),
+            log=columns(tree["log"]),
         )
     except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         reason = f"of a run ({type(error).__name__}: {shortened(error)})"
     except ValueError as error:
         reason = f"that can be read ({shortened(error)})"
     raise ValueError(refusal(source, reason))
+
+
+def columns(tree: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    """Columns of numbers by their names."""
+    return {str(name): [float(value) for value in row] for name, row in tree.items()}
 
 
 def refusal(source: str, reason: str) -> str:

@@ -9,6 +9,7 @@ from .. import report as reports
 from .. import sweeps
 from ..own_parts import is_by
 from ..printing import printable
+from ..progress import HELD_OUT
 from ..recipe import Recipe
 from ..report import Report
 from ..runs import RunDirectory
@@ -44,6 +45,7 @@ def of_run(directory: Path, name: str, seed: int, scale: Scale, network: Network
         on_fewer=(report_of(recipe, slow),) if slow.is_file() else (),
         sweep=sweeps.read(directory),
         selected=notes.get("selected", {}),
+        held_out=held_out(log),
         surfaces=notes.get("surfaces", {}),
         seconds=seconds_of(run) + teacher_seconds,
         teacher_seconds=teacher_seconds,
@@ -104,8 +106,14 @@ def thinned(log: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
         return {}
     count = min(len(log), LOG_LINES)
     lines = [log[(index + 1) * len(log) // count - 1] for index in range(count)]
-    names = [name for name, value in lines[0].items() if isinstance(value, int | float)]
+    names = [name for name, value in lines[0].items() if isinstance(value, int | float) and name != HELD_OUT]
     return {
         name: [float(f"{line.get(name, 0.0):.4g}") if name != "step" else line["step"] for line in lines]
         for name in names
     }
+
+
+def held_out(log: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    """The steps at which held-out images were looked at, and accuracy there; nothing where there were none."""
+    lines = [record for record in log if isinstance(record.get(HELD_OUT), int | float)]
+    return {"step": [line["step"] for line in lines], "accuracy": [line[HELD_OUT] for line in lines]} if lines else {}

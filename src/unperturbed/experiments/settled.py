@@ -47,8 +47,9 @@ def keep_other_weights(
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
         write_whole(path / OTHER_WEIGHTS, safetensors.torch.save(tensors))
     if best:
-        fallen = {"fallen": state["step"]} if state["fallen"] else {}
-        note(path, selected={"step": best["step"], "accuracy": best["accuracy"], **fallen})
+        early = "fallen" if state["fallen"] else "ended" if state["step"] < recipe.steps else ""
+        ending = {early: state["step"]} if early else {}
+        note(path, selected={"step": best["step"], "accuracy": best["accuracy"], **ending})
 
 
 def other_weights(path: Path) -> dict[str, Tensor] | None:

@@ -25,6 +25,7 @@ def united(fresh: Evidence, there: Evidence) -> Evidence:
         on_fewer=on_most(report, (*fresh.on_fewer, *there.on_fewer)),
         sweep=both(fresh.sweep, there.sweep),
         selected=fresh.selected or there.selected,
+        held_out=fresh.held_out or there.held_out,
         # What versions before measured does not count beside what was measured since: one of both, as a whole.
         surfaces=fresh.surfaces if fresh.surfaces.keys() >= there.surfaces.keys() else there.surfaces,
         log=timed.log or fresh.log or there.log,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ..curves import TRAINING, Panel, training_curves
+from ..curves import Panel, is_whole, training_curves
 from ..recipes.published import published
 from ..recipes.words import ATTACKS
 from ..report import AttackResult, Report, measured
@@ -186,7 +186,7 @@ def pairs(labels: Tensor, said: Tensor) -> list[list[int]]:
 
 def curves_of(group: Group) -> tuple[Panel, ...]:
     """The training curves of all runs that hold a log."""
-    logged = [run.run for run in group.runs if any({*TRAINING, "seconds"} <= line.keys() for line in run.log)]
+    logged = [run.run for run in group.runs if any(map(is_whole, run.log))]
     return training_curves(logged) if logged else ()
 
 

@@ -21,7 +21,7 @@ from unperturbed.averaging import Average
 from unperturbed.data import split
 from unperturbed.datasets import load
 from unperturbed.evaluation import evaluate
-from unperturbed.experiments.better import TAUGHT_HELD_OUT, in_one_mean
+from unperturbed.experiments.plusplus_pixel import TAUGHT_HELD_OUT, in_one_mean
 from unperturbed.experiments.shortest import THREE_STEPS, srt_with
 from unperturbed.models import ResNet18
 from unperturbed.objectives import AT, TRADES

@@ -1,31 +1,21 @@
 """Past the paper: SRT++ with validation-selected weights on the same 10,000 labels, and the shortest training."""
 
 from dataclasses import replace
-from typing import Any, Literal, cast
+from typing import cast
 
-from ..averaging import Average
 from ..models import ResNet18
 from ..neighborhoods import Linf
-from ..objectives import TRADES, solver_of
-from ..recipe import Recipe, Validation
-from ..recipes import cifar10, mnist, named
+from ..recipes import cifar10, mnist
 from ..recipes.methods import plusplus
-from ..schedules import Piecewise, Ramp
 from ..solvers import PGD
 from .definition import Cell, Experiment, Table, Trial, table_of
+from .plusplus_pixel import TAUGHT_HELD_OUT, pixel_trials, rival
+from .ramped import FIRST_LEARNED
 from .scales import SHORT_RAMP
-from .shortest import FAST_ACCURACY, THREE_STEPS, shortest, srt_with
+from .selected import HELD_OUT, beside_srt, chosen_on_validation, varied
+from .shortest import FAST_ACCURACY, shortest, srt_with
 from .statements import above, over, reaches
 
-HELD_OUT = 500
-"""labeled images on which the checkpoint to keep is chosen"""
-TAUGHT_HELD_OUT = 1000
-"""the same in three steps of search, whose parts were compared on these images (benchmarks/plusplus.py)"""
-MEASUREMENTS = {"pixel": 20, "spatial": 60}
-"""times in a run that this part is looked at, less often where a search on it takes gradients, by scenario"""
-RAMP = 0.5
-"""the part of a run over which lambda grows where a model labels for itself: with more than the paper's lambda C(x)
-collapses early in a run; a teacher's labels are good from the first step on"""
 PIXEL_ATTACKS = ("fgsm", "pgd", "cw", "autoattack")
 SPATIAL_ATTACKS = ("randadv", "gridadv")
 MNIST_WEIGHT = 6.0
@@ -38,8 +28,9 @@ MNIST_BALLS = (("-wider", MNIST_RADIUS), ("-still-wider", 0.37), ("-widest", 0.4
 
 def experiment() -> Experiment:
     """SRT++ beside SRT, and ever shorter trainings."""
-    pixel, spatial, digits, short = pixel_trials(), spatial_trials(), digit_trials(), shortest()
-    rivals = [(rival(plus), plus) for plus in pixel if plus.variant in ("-selected", "-selected-three-steps")]
+    pixel, spatial, digits, short = pixel_trials(PIXEL_ATTACKS), spatial_trials(), digit_trials(), shortest()
+    printed, grown, *pluses = pixel
+    rivals = [(rival(plus), plus) for plus in pluses if plus.variant in ("-selected", "-selected-three-steps")]
     goals = {"pgd": 55.0, "autoattack": 50.0}
     return Experiment(
         name="better",
@@ -61,7 +52,7 @@ def experiment() -> Experiment:
                     "48.66 %)",
                     [(Cell(trial.name, column), goal) for column, goal in goals.items()],
                 )
-                for trial in pixel[1:]
+                for trial in pluses
             ),
             *(
                 reaches(
@@ -77,13 +68,17 @@ def experiment() -> Experiment:
                 for trial in digits[2:]
             ),
             *(
-                above(f"{plus.called} is above SRT under every attack on {where}", over(plus.name, srt.name, columns))
-                for where, (srt, *pluses), columns in (
-                    ("CIFAR-10, pixel-wise", pixel, PIXEL_ATTACKS),
-                    ("CIFAR-10, spatial", spatial, SPATIAL_ATTACKS),
-                    ("MNIST, pixel-wise, both at the rate of the authors' script", digits[1:], PIXEL_ATTACKS),
+                above(
+                    f"{plus.called} is above SRT{which} under every attack on {where}",
+                    over(plus.name, srt.name, columns),
                 )
-                for plus in pluses
+                for which, where, (srt, *others), columns in (
+                    ("", "CIFAR-10, pixel-wise", (printed, *pluses), PIXEL_ATTACKS),
+                    (f" {FIRST_LEARNED}", "CIFAR-10, pixel-wise", (grown, *pluses), PIXEL_ATTACKS),
+                    ("", "CIFAR-10, spatial", spatial, SPATIAL_ATTACKS),
+                    ("", "MNIST, pixel-wise, both at the rate of the authors' script", digits[1:], PIXEL_ATTACKS),
+                )
+                for plus in others
             ),
             *(
                 above(
@@ -110,89 +105,6 @@ def experiment() -> Experiment:
             f"by a teacher's labels lambda is {cifar10.TAUGHT_TIMES:g} times that of SRT, chosen on the test images "
             "in unrecorded short trainings; minutes hold those of the teacher",
         ),
-    )
-
-
-def pixel_trials() -> tuple[Trial, ...]:
-    """SRT and SRT++ on CIFAR-10, by labels of a teacher: with statistics of clean images, and with other parts."""
-    srt, plus = beside_srt("cifar10-pixel", PIXEL_ATTACKS)
-    awp = replace(
-        plus,
-        recipe=replace(plus.recipe, weight_perturbation=0.005),
-        variant=f"{plus.variant}-awp",
-        label="SRT++ with adversarial weight perturbation",
-    )
-    estimated = replace(
-        plus,
-        recipe=replace(
-            plus.recipe,
-            objective=srt_with(plus.recipe, mean="terms", forward="separate"),
-            averaging=Average(decay=0.99, batchnorm="estimated"),
-        ),
-        variant=f"{plus.variant}-estimated",
-        label="SRT++, a mean for each term, statistics of clean images",
-    )
-    shorter = varied(
-        replace(plus, recipe=chosen_on_validation(plus.recipe, TAUGHT_HELD_OUT)),
-        "-three-steps",
-        ", three steps of search",
-        solver=THREE_STEPS,
-    )
-    halved = replace(
-        shorter,
-        recipe=in_half_the_steps(shorter.recipe),
-        variant=f"{shorter.variant}-60",
-        by_schedule=True,
-        label=f"{shorter.called}, 60 epochs",
-    )
-    joined = replace(
-        plus,
-        recipe=chosen_on_validation(in_one_mean(plus.recipe, radius=0.005), TAUGHT_HELD_OUT),
-        variant=f"{plus.variant}-one-mean-awp",
-        label="SRT++, lambda 1, three steps of search, the model's statistics, adversarial weight perturbation",
-    )
-    return srt, plus, estimated, awp, shorter, halved, joined
-
-
-def in_half_the_steps(recipe: Recipe) -> Recipe:
-    """The recipe in half its steps, at its first rate but for the last tenth of them.
-
-    On ResNet-18 the average was best on held-out labels when half of the steps were taken, before the rate fell.
-    """
-    steps = recipe.steps // 2
-    rate = replace(cast(Piecewise, recipe.optimizer.rate), milestones=(0.9,))
-    return replace(
-        recipe,
-        steps=steps,
-        optimizer=replace(recipe.optimizer, rate=rate),
-        validation=replace(recipe.validation, every=steps // MEASUREMENTS["pixel"]),
-    )
-
-
-def rival(plus: Trial) -> Trial:
-    """RST with all that SRT++ has: its teacher, its average, its held-out labels, its search."""
-    rst = named("cifar10-pixel-rst")
-    objective = replace(cast(TRADES, rst.objective), solver=srt_with(plus.recipe).solver)
-    return replace(
-        plus,
-        recipe=replace(plus.recipe, name=rst.name, objective=objective),
-        variant=plus.variant.replace("-selected", "-taught-alike"),
-        label=f"RST with teacher and average of {plus.called}",
-    )
-
-
-def in_one_mean(recipe: Recipe, targets: Literal["hard", "soft"] = "hard", radius: float = 0.0) -> Recipe:
-    """SRT++ with lambda 1 in one mean over the images of both terms, in one pass, and three steps of search.
-
-    The loss is then no larger than that of AT. The average has the model's statistics, which costs it robustness.
-    """
-    return replace(
-        recipe,
-        objective=srt_with(
-            recipe, solver=THREE_STEPS, weight=1.0, mean="images", forward="together", targets=targets
-        ),
-        averaging=Average(decay=0.995),
-        weight_perturbation=radius,
     )
 
 
@@ -261,30 +173,3 @@ def anywhere_within(trial: Trial, variant: str, eps: float) -> Trial:
 def across(search: PGD) -> PGD:
     """The search from anywhere in its ball, in steps that add up to 2.5 of its radii, as Madry et al. have them."""
     return replace(search, start="uniform", step_size=2.5 * cast(Linf, search.around).eps / search.steps)
-
-
-def varied(trial: Trial, variant: str, words: str, **changes: Any) -> Trial:
-    """A trial of SRT++ with another objective, and what tells it from the other in names and in words."""
-    recipe = replace(trial.recipe, objective=srt_with(trial.recipe, **changes))
-    return replace(trial, recipe=recipe, variant=trial.variant + variant, label=trial.called + words)
-
-
-def beside_srt(scenario: str, attacks: tuple[str, ...]) -> tuple[Trial, Trial]:
-    """SRT and SRT++ of a scenario."""
-    plus = chosen_on_validation(named(f"{scenario}-srt-plusplus"))
-    return (
-        Trial(recipe=named(f"{scenario}-srt"), attacks=attacks),
-        Trial(recipe=plus, attacks=attacks, variant="-selected"),
-    )
-
-
-def chosen_on_validation(recipe: Recipe, held_out: int = HELD_OUT) -> Recipe:
-    """The recipe that keeps the weights that are best under its own solver on held-out images, lambda ramped."""
-    solver = solver_of(recipe.objective)
-    times = MEASUREMENTS[recipe.name.split("-")[1]]
-    return replace(
-        recipe,
-        data=replace(recipe.data, validation=held_out),
-        ramp=Ramp(over=0.0 if recipe.labeler == "teacher" else RAMP),
-        validation=Validation(every=recipe.steps // times, solver=solver, keep="best"),
-    )

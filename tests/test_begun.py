@@ -91,6 +91,14 @@ def test_beside_a_report_on_fewer_images_on_purpose_the_farther_counts(attacked,
     assert results.held(found)["kept", "autoattack", 1.0] == max(on_purpose, 100)
 
 
+def test_an_attack_that_was_interrupted_among_fewer_images_counts_on_those_it_got_to(attacked, tmp_path):
+    few = replace(report(90, {}, images=500), subject="the first 500")
+    Unfinished(tmp_path / FILE).write(("the first 500", *KEY[1:]), {0: part(30, 70)})
+    found = with_begun(replace(attacked, on_fewer=(few,)), tmp_path, TRIAL)
+    assert [len(each.labels) for each in found.on_fewer] == [100], "a report without an attack tells nothing more"
+    assert found.samples(Cell("mnist-pixel-srt", "autoattack")).mean() == 70
+
+
 def test_what_is_collected_holds_them(attacked, tmp_path, monkeypatch):
     (run,) = planned([experiments()["table-4"]], "paper", "own", [0], "mnist-pixel-srt-seed-0")
     (tmp_path / run.name).mkdir()

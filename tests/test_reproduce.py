@@ -26,7 +26,7 @@ from unperturbed.data import Data
 from unperturbed.datasets import IDX_FILES, load
 from unperturbed.evaluation import evaluate
 from unperturbed.experiments import evidence as files
-from unperturbed.experiments import notes
+from unperturbed.experiments import notes, planning
 from unperturbed.experiments import reproduction as reproducing
 from unperturbed.experiments.account import experiment_text
 from unperturbed.experiments.catalog import chosen, experiments
@@ -38,8 +38,8 @@ from unperturbed.experiments.measured import Measured
 from unperturbed.experiments.noting import Stopping
 from unperturbed.experiments.planning import attacked_at_once, groups, planned
 from unperturbed.experiments.reproduction import Reproduction
-from unperturbed.experiments.results import present
-from unperturbed.experiments.scales import LONG_ATTACKS, scaled
+from unperturbed.experiments.results import lying_in, present
+from unperturbed.experiments.scales import LONG_ATTACKS, SLOW_ATTACKS, scaled
 from unperturbed.experiments.settled import OTHER_WEIGHTS, other_weights, settle, weights_not_kept
 from unperturbed.files import write_whole
 from unperturbed.guards import DivergedError
@@ -227,7 +227,7 @@ def test_where_lambda_grows_defenses_are_else_as_they_are_printed():
 
 def test_srt_past_the_paper_keeps_what_is_best_on_held_out_labels_within_the_radius_of_its_attacks():
     selected = [trial for trial in experiments()["better"].trials if trial.variant.startswith("-selected")]
-    assert len(selected) == 17
+    assert len(selected) == 18
     held_out = dict.fromkeys(("-selected-one-mean-awp", "-selected-three-steps", "-selected-three-steps-60"), 1000)
     for trial in selected:
         recipe, search = trial.recipe, trial.recipe.objective.solver
@@ -243,6 +243,14 @@ def test_srt_past_the_paper_keeps_what_is_best_on_held_out_labels_within_the_rad
         assert recipe.data.validation == held_out.get(trial.variant, 500)
         times = 60 if "-spatial-" in recipe.name else 20
         assert recipe.validation == Validation(every=recipe.steps // times, solver=search, keep="best")
+
+
+def test_a_steadier_srt_plusplus_on_mnist_has_a_slower_average_and_nothing_else():
+    trials = {trial.name: trial.recipe for trial in experiments()["better"].trials}
+    name = "mnist-pixel-srt-plusplus-selected-lambda-6-wider-uniform"
+    usual, steady = trials[name], trials[f"{name}-steady"]
+    assert (usual.averaging.decay, steady.averaging.decay) == (0.99, 0.999)
+    assert replace(steady, averaging=usual.averaging) == usual
 
 
 def test_srt_plusplus_in_sixty_epochs_has_the_first_rate_of_the_papers_schedule_but_for_their_last_tenth():
@@ -266,7 +274,7 @@ def test_the_shortest_trainings_are_timed_alone_over_the_epochs_that_they_are_ca
 def test_runs_that_experiments_share_are_trained_once():
     every = planned(list(experiments().values()), "paper", "own", (0,))
     names = [run.name for run in every]
-    assert len(names) == len(set(names)) == 176
+    assert len(names) == len(set(names)) == 177
     recipes = [replace(run.recipe, name="") for run in every]
     assert len(set(recipes)) == len(recipes)
     assert "cifar10-spatial-srt-seed-0" in [run.name for run in planned(chosen(["table-1"]), "paper", "own", (0,))]
@@ -1113,6 +1121,25 @@ def test_more_images_for_attacks_that_take_long_are_attacked_and_fewer_are_enoug
     more.carry_out([run])
     assert len(reports.read(tmp_path / run.name / "report-slow.json").labels) == 5
     assert more.complete(run)
+
+
+def test_an_attack_that_was_interrupted_among_fewer_images_is_collected_and_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(planning, "ATTACKED_AT_ONCE", {DigitsCNN: 2})
+    (run,) = planned(chosen(["table-4"]), "smoke", "own", (0,), "mnist-pixel-at-*")
+    path = tmp_path / run.name
+
+    def amid_the_slow_ones():
+        return (path / "report-slow.json").is_file() and (path / "attack.json").is_file()
+
+    with pytest.raises(StoppedError, match="stopped while attacking"):
+        reproduction(tmp_path, amid_the_slow_ones, slow_images=6).carry_out([run])
+    ((_, found),) = lying_in([run], tmp_path)
+    ((result,),) = (few.attacks for few in found.on_fewer)
+    assert result.name in SLOW_ATTACKS and len(result.predicted) == 2
+    made = reproduction(tmp_path, slow_images=6)
+    made.carry_out([run])
+    ((_, found),) = lying_in([run], tmp_path)
+    assert made.complete(run) and len(found.of_fewer(result.name).labels) == 6
 
 
 def test_surfaces_that_an_older_version_measured_are_measured_again_and_nothing_is_attacked(tmp_path):

@@ -16,8 +16,9 @@ from .evidence import Evidence
 
 def with_begun(evidence: Evidence, directory: Path, trial: Trial) -> Evidence:
     """The evidence with every attack that was interrupted, beside those made on fewer images on purpose."""
-    found = begun(Unfinished(directory / FILE), evidence.report, trial.known_at(evidence.scale))
-    return replace(evidence, on_fewer=(*evidence.on_fewer, *found))
+    unfinished, known = Unfinished(directory / FILE), trial.known_at(evidence.scale)
+    found = [few for whole in (evidence.report, *evidence.on_fewer) for few in begun(unfinished, whole, known)]
+    return replace(evidence, on_fewer=tuple(few for few in (*evidence.on_fewer, *found) if few.attacks))
 
 
 def begun(unfinished: Unfinished, report: Report, known: Mapping[str, Stated]) -> Iterator[Report]:

@@ -142,7 +142,7 @@ def spatial_trials() -> tuple[Trial, ...]:
 
 
 def digit_trials() -> tuple[Trial, ...]:
-    """SRT and SRT++ on MNIST: with a larger lambda, trained for a larger radius, both, and with another search.
+    """SRT and SRT++ on MNIST: a larger lambda, trained for a larger radius, both, another search, a slower average.
 
     From a start near x PGD misses what Square finds without gradients; from anywhere in the ball, in steps by which
     it comes to any other place there, it may not.
@@ -160,7 +160,18 @@ def digit_trials() -> tuple[Trial, ...]:
     wide = replace(mnist.ASCENT, around=Linf(eps=MNIST_RADIUS))
     words = f" trained within {MNIST_RADIUS:g}"
     wider, both = (varied(trial, "-wider", words, solver=wide) for trial in (plus, heavier))
-    return srt, by_script, plus, heavier, wider, both, *(anywhere_within(heavier, *each) for each in MNIST_BALLS)
+    anywhere = [anywhere_within(heavier, *each) for each in MNIST_BALLS]
+    return srt, by_script, plus, heavier, wider, both, *anywhere, steadied(anywhere[0])
+
+
+def steadied(trial: Trial) -> Trial:
+    """The trial with a slower average, as pixel-wise SRT++ on CIFAR-10 has it."""
+    return replace(
+        trial,
+        recipe=replace(trial.recipe, averaging=replace(trial.recipe.averaging, decay=cifar10.STEADY.decay)),
+        variant=f"{trial.variant}-steady",
+        label=f"{trial.called}, a slower average",
+    )
 
 
 def anywhere_within(trial: Trial, variant: str, eps: float) -> Trial:

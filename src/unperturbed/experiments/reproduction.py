@@ -201,6 +201,8 @@ class Reproduction:
             path = directory.path / SLOW_REPORT
             before = len(reports.read(path).labels) if path.is_file() else 0
             few = tested(dataset, run.scale, max(before, self.slow_images or 0))
+            if not before:  # Should the first attack be interrupted, what it did to some of these counts.
+                self.evaluated(run, model, few, recipe, path, {}, watcher)
             self.evaluated(run, model, few, recipe, path, self.slow(run), watcher)
         if run.trial.fractions:
             sweeps.sweep(

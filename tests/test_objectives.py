@@ -5,7 +5,7 @@ from math import inf, nan
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import parametrizations, parametrize
 from torch.utils.checkpoint import checkpoint
 
@@ -15,7 +15,7 @@ from unperturbed.answers import frozen
 from unperturbed.losses import cross_entropy
 from unperturbed.neighborhoods import Linf
 from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Objective, Standard, Terms
-from unperturbed.solvers import PGD, WorstOfK
+from unperturbed.solvers import PGD, PowerIteration, WorstOfK
 
 SOLVER = PGD(around=Linf(eps=0.1), steps=4, step_size=0.04, noise=0.01)
 OBJECTIVES = {
@@ -57,6 +57,18 @@ class Witness(nn.Module):
         return x
 
 
+COMPILED = {
+    "AT": AT(solver=SOLVER),
+    "SRT": SRT(solver=SOLVER, targets="soft"),
+    "SRT with WorstOfK": SRT(solver=WorstOfK(k=2), forward="together", mean="images"),
+    "TRADES": TRADES(solver=SOLVER),
+    "KLR": KLR(solver=WorstOfK(k=2)),
+    "UAT++": UAT(solver=SOLVER, form="++"),
+    "VAT": UAT(solver=PowerIteration()),
+    "Mixture": Mixture(objectives=(AT(solver=SOLVER), Standard())),
+}
+
+
 @pytest.fixture
 def f():
     with torch.random.fork_rng():
@@ -93,6 +105,23 @@ def assert_same_terms_and_gradients(f, terms, outer, standard, robust):
     (standard + robust).backward()
     for ours, theirs in zip(f.parameters(), outer.parameters(), strict=True):
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # The compiler looks at it.
+@pytest.mark.parametrize("objective", COMPILED.values(), ids=COMPILED)
+def test_a_step_that_is_compiled_as_a_whole_has_the_terms_and_gradients_of_a_plain_one(f, batch, objective):
+    def step(f: nn.Module) -> Tensor:
+        return objective(f, batch, rng).total
+
+    f = nn.Sequential(*f[1:])  # A network that keeps a list of calls is compiled anew at each.
+    found = []
+    for compiled in (False, True):
+        rng, model = seeded(), deepcopy(f)
+        torch.compiler.reset()
+        total = (torch.compile(step, backend="eager") if compiled else step)(model)
+        total.backward()
+        found.append([total, *(parameter.grad for parameter in model.parameters()), *model.buffers()])
+    torch.testing.assert_close(*found, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("unlabeled", [0, 6])

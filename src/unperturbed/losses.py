@@ -20,7 +20,7 @@ class Loss(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # Not frozen: torch.compile cannot trace how a frozen one is made.
 class Against:
     """x' -> L(f(x'), target): closes a loss over a classifier and what it should have said of each x."""
 

@@ -267,14 +267,14 @@ def test_the_shortest_trainings_are_timed_alone_over_the_epochs_that_they_are_ca
     short = [trial for trial in experiments()["better"].trials if "-shortest" in trial.variant]
     assert all(trial.timed and trial.recipe.batch == 512 for trial in short)
     epochs = [round(trial.recipe.steps * 512 / 50_000) for trial in short]
-    assert epochs == [30, 30, 60, 30, 60, 30, 60]
-    assert [f"{number} epochs" in trial.called for trial, number in zip(short, epochs, strict=True)] == [True] * 7
+    assert epochs == [30, 30, 60, 30, 60, 30, 60, 45]
+    assert [f"{number} epochs" in trial.called for trial, number in zip(short, epochs, strict=True)] == [True] * 8
 
 
 def test_runs_that_experiments_share_are_trained_once():
     every = planned(list(experiments().values()), "paper", "own", (0,))
     names = [run.name for run in every]
-    assert len(names) == len(set(names)) == 177
+    assert len(names) == len(set(names)) == 178
     recipes = [replace(run.recipe, name="") for run in every]
     assert len(set(recipes)) == len(recipes)
     assert "cifar10-spatial-srt-seed-0" in [run.name for run in planned(chosen(["table-1"]), "paper", "own", (0,))]

@@ -76,8 +76,9 @@ class Events:
     def logged(self, record: Record, /) -> None:
         writer = self.opened()
         with explained(self.folder):
-            for name in TAGS.keys() & record.keys():
-                writer.add_scalar(TAGS[name], record[name], int(record["step"]))
+            for name, tag in TAGS.items():
+                if name in record:
+                    writer.add_scalar(tag, record[name], int(record["step"]))
             writer.flush()
         self.watcher.logged(record)
 

@@ -608,6 +608,7 @@ def test_the_page_of_defenses_says_how_srt_plusplus_stands_beside_rst_and_when_i
     rate, progress = plus.recipe.optimizer.rate, step / plus.recipe.steps
     assert rate(progress) == rate(0.0), "so the page says"
     assert f"by the last ones it keeps {right(plus.other, 'pgd')}, and RST {right(rst.other, 'pgd')}:" in words
+    assert f"clean accuracy does not show: {right(plus.other)} % by the last ones." in words
     large = found["short", "cifar10-pixel-srt-plusplus-selected-one-mean-awp"].report
     assert f"statistics: {right(large)} % clean and {right(large, 'pgd')} % under PGD." in words
 

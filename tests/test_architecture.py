@@ -18,7 +18,7 @@ LAYERS = [
     {"recipe", "report", "images", "awp"},
     {"guards", "own_parts", "selection", "step", "unfinished", "defender", "turns"},
     {"trainer"},
-    {"training", "stopping", "runs", "evaluation", "trust", "surfaces"},
+    {"training", "fitting", "stopping", "runs", "evaluation", "trust", "surfaces"},
     {"recipes"},
     {"comparison", "finished"},
     {"sweeps"},

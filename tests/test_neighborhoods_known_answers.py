@@ -9,12 +9,12 @@ import torch.nn.functional as F
 
 import unperturbed
 from unperturbed.datasets import load
+from unperturbed.fitting import fit
 from unperturbed.models import DigitsCNN
 from unperturbed.neighborhoods import L0, L1, L2, Affine, Blur, Color, Composed, Linf, Spatial, TurnThenShift
 from unperturbed.objectives import SRT
 from unperturbed.recipe import Recipe, dumps, loads
 from unperturbed.solvers import FGSM, PGD, Grid, MomentumPGD, WorstOfK
-from unperturbed.training import fit
 
 BOXES = {
     "TurnThenShift": (TurnThenShift(translation=1.0), (7, 3, 1)),

@@ -26,16 +26,19 @@ from tiny import TINY
 from unperturbed import cli, training
 from unperturbed.data import Data
 from unperturbed.datasets import load
+from unperturbed.fitting import fit
 from unperturbed.guards import DivergedError, sees_unlabeled
 from unperturbed.models import DigitsCNN, SmallCNN
 from unperturbed.neighborhoods import Linf
 from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Standard, Terms
+from unperturbed.progress import Record, Warnings
 from unperturbed.recipe import SGD, Recipe, Teacher, Validation, read
 from unperturbed.recipes import RECIPES
 from unperturbed.runs import RunDirectory
 from unperturbed.schedules import Cyclic, Piecewise, Ramp
-from unperturbed.solvers import FGSM
-from unperturbed.training import fit, fresh_model, parts, train, train_together
+from unperturbed.selection import Selection
+from unperturbed.solvers import FGSM, PGD
+from unperturbed.training import fresh_model, parts, train, train_together
 
 CPU = torch.device("cpu")
 LABELED = replace(TINY, data=replace(TINY.data, unlabeled=0))
@@ -557,6 +560,49 @@ def test_fit_takes_images_and_labels_in_a_list_too():
     assert all(torch.equal(*pair) for pair in zip(*(each.values() for each in weights), strict=True))
 
 
+def test_fit_ends_with_the_weights_that_were_best_on_held_out_images_under_its_search(monkeypatch):
+    seen: list[tuple[int, object]] = []
+    accuracies = {3: 0.25, 6: 0.75, 9: 0.5, 12: 0.5, 15: 1.0}
+
+    def measured(selection: Selection, f: nn.Module) -> float:
+        step = 3 * (len(seen) + 1)
+        seen.append((step, selection.validation.solver))
+        return accuracies[step]
+
+    monkeypatch.setattr(Selection, "accuracy", measured)
+    search = PGD(around=Linf(eps=0.1), steps=2, step_size=0.05)
+    settings = {"labeled": stripes(20), "objective": SRT(solver=search), "batch": 20, "device": "cpu"}
+    held_out, rate = stripes(10, seed=3), SGD(rate=Piecewise(rate=0.1, milestones=()))
+    patient = Validation(every=3, patience=2, robust=True)
+    model = fit(dense(), held_out=held_out, validation=patient, steps=15, optimizer=rate, ramp=Ramp(), **settings)
+    assert seen == [(3, search), (6, search), (9, search), (12, search)]
+    shorter = fit(dense(), steps=6, optimizer=rate, ramp=Ramp(), **settings)
+    assert all(torch.equal(*pair) for pair in zip(model.parameters(), shorter.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(("objective", "steps", "looked"), [(SRT(), 40, 20), (AT(), 7, 7), (Standard(), 30, 30)])
+def test_fit_looks_at_held_out_images_about_twenty_times_under_attack_where_it_searches(objective, steps, looked):
+    records: list[Record] = []
+
+    class Told(Warnings):
+        def logged(self, record: Record, /) -> None:
+            records.append(record)
+
+    images, labels = stripes(20)
+    held_out = as_bytes(images), labels.to(torch.uint8)
+    fit(
+        dense(),
+        labeled=(as_bytes(images), labels),
+        held_out=held_out,
+        objective=objective,
+        steps=steps,
+        batch=10,
+        device="cpu",
+        watcher=Told(),
+    )
+    assert sum("held_out_accuracy" in record for record in records) == looked
+
+
 def test_fit_passes_its_settings_on():
     seen: list[Batch] = []
 
@@ -653,6 +699,14 @@ IMAGES, LABELS = stripes(20)
             ({"ramp": ramp}, r"ramp must be a function of the progress, as Ramp\(over=0\.3\), got")
             for ramp in (0, 0.3, Ramp)
         ),
+        ({"held_out": IMAGES}, r"held_out must be images and their labels, got a Tensor: write held_out=\(x, y\)"),
+        ({"held_out": (IMAGES[:0], LABELS[:0])}, r"held_out has no image: give some, or leave it out"),
+        ({"held_out": (IMAGES, LABELS + 1)}, r"labels of held-out images must lie in 0 to 1, got 2"),
+        ({"held_out": (IMAGES, LABELS[1:])}, r"labels of held-out images must have the shape \(20,\), got \(19,\)"),
+        ({"held_out": (as_bytes(IMAGES), LABELS)}, r"held-out images are .*uint8.* and labeled ones .*float32"),
+        ({"held_out": (IMAGES.tolist(), LABELS)}, r"held-out images must be a tensor, got a list: convert it"),
+        ({"validation": Validation()}, r"validation tells how .*, but there are none: give held_out=\(x, y\)"),
+        ({"held_out": (IMAGES, LABELS), "validation": 5}, r"validation must be unperturbed\.Validation, .*, got 5"),
         ({"averaging": 0.99}, r"averaging must be unperturbed\.Average, as Average\(decay=0\.99\), got 0\.99"),
     ],
 )

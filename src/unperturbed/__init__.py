@@ -11,6 +11,7 @@ with ending_at_once() if started_as_command() else nullcontext():
     from .data import Data
     from .evaluation import evaluate
     from .finished import Finished, load
+    from .fitting import fit
     from .losses import Against, cross_entropy, kl, margin
     from .neighborhoods import (
         L0,
@@ -32,7 +33,7 @@ with ending_at_once() if started_as_command() else nullcontext():
     from .schedules import Cyclic, Piecewise, Ramp, Schedule
     from .solvers import FGSM, NFGSM, PGD, Grid, MomentumPGD, PowerIteration, Sequential, Solver, Strongest, WorstOfK
     from .surfaces import Surface, surface
-    from .training import fit, train
+    from .training import train
     from .trust import trust
     from .version import __version__ as __version__
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import cast
 
 from torch import nn
 
@@ -80,12 +79,8 @@ def steps_taken(log: Sequence[Mapping[str, float]], steps: int) -> str:
     return f"{steps}" if last == steps else f"{last} of {steps}"
 
 
-def require_kinds(labeled: object, objective: object, optimizer: object, ramp: object, averaging: object) -> None:
+def require_kinds(objective: object, optimizer: object, ramp: object, averaging: object) -> None:
     """Refuse what is not of the kind that training needs, as a class without its parentheses."""
-    if not isinstance(labeled, tuple | list) or len(cast(Sequence[object], labeled)) != 2:
-        raise ValueError(
-            f"labeled must be images and their labels, got a {type(labeled).__name__}: write labeled=(x, y)"
-        )
     require_objective("objective", objective)
     if not isinstance(optimizer, SGD):
         raise ValueError(

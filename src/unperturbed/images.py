@@ -73,10 +73,12 @@ class Images:
         labeled, unlabeled = self.labeled, self.unlabeled
         if len(labeled) == 0:
             raise ValueError("no labeled image was given, expected at least one of each class")
-        given, expected = ((part.dtype, *part.shape[1:]) for part in (unlabeled, labeled))
-        if given != expected:
-            raise ValueError(f"unlabeled images are {given} and labeled ones {expected}: bring them to one form")
-        for images, what in ((labeled, "labeled images"), (unlabeled, "unlabeled images")):
+        others = {"unlabeled images": unlabeled, "held-out images": self.validation}
+        for what, images in others.items():
+            given, expected = ((part.dtype, *part.shape[1:]) for part in (images, labeled))
+            if given != expected:
+                raise ValueError(f"{what} are {given} and labeled ones {expected}: bring them to one form")
+        for what, images in ({"labeled images": labeled} | others).items():
             if isinstance(images, Tensor):
                 check_pixels(images, what)
         height, width = labeled.shape[-2:]
@@ -87,6 +89,7 @@ class Images:
             )
         classes = output_classes(f, as_float(labeled[:2]))
         check_labels(self.labels, len(labeled), classes)
+        check_labels(self.validation_labels, len(self.validation), classes, "labels of held-out images")
         trainable = any(weight.requires_grad for weight in f.parameters())
         require(trainable, "the model has no weight that training may change: set requires_grad of those that it may")
         absent = (self.labels.long().bincount(minlength=classes) == 0).nonzero().flatten().tolist()

@@ -238,7 +238,8 @@ def solver_of(objective: object) -> Solver | None:
     """The search of an objective, of a mixture the strongest of all of them; none where there is no search."""
     parts: tuple[object, ...] = getattr(objective, "objectives", ())
     found = [solver for part in parts if (solver := solver_of(part)) is not None]
-    return Strongest(solvers=tuple(found)) if found else getattr(objective, "solver", None)
+    own = getattr(objective, "solver", None)
+    return Strongest(solvers=tuple(found)) if found else own if takes(own, 3) else None
 
 
 def require_objective(name: str, objective: object) -> None:

@@ -53,7 +53,8 @@ class Trainer:
         self.f = shared(self.f.to(self.device), self.processes, recipe.batchnorm)
         self.images = self.images.to(self.device)
         self.images.check(self.f, recipe.data.crop)
-        self.images = replace(self.images, labels=self.images.labels.long())
+        numbers = {name: getattr(self.images, name).long() for name in ("labels", "validation_labels")}
+        self.images = replace(self.images, **numbers)
         self.batches = ProportionalBatches(
             labeled=len(self.images.labeled),
             unlabeled=len(self.images.unlabeled),

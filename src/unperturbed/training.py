@@ -1,108 +1,29 @@
-"""The two ways into training: `fit` for a model and tensors of one's own, `train` for a recipe and a directory."""
+"""Training by a recipe, in a directory."""
 
 import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from . import recipe as recipes
-from .averaging import Average
-from .data import Data
 from .datasets import Dataset, load
-from .engine import Engine, Precision, layout_kept
-from .guards import require_kinds, require_teachable, require_use, require_use_by, with_checksum
+from .engine import Engine
+from .guards import require_teachable, require_use_by, with_checksum
 from .images import Images, parts
-from .inputs import check_model, require, require_tensor
-from .objectives import SRT, Objective
+from .inputs import require
 from .own_parts import TO_GO_ON, is_by, made_by, own_parts, require_recipe, source_of_own_parts
 from .processes import own_device, present
-from .progress import Warnings, Watcher, watcher_of_teacher
-from .recipe import SGD, Recipe
+from .progress import Watcher, watcher_of_teacher
+from .recipe import Recipe
 from .runs import RunDirectory
 from .runtime import cache, derived_seed, pick_device
-from .schedules import Cyclic, Ramp
 from .stopping import agreed, kept_where_one_diverges, leave_checkpoints, running, waiting_for_others
 from .trainer import Trainer
 from .turns import run_together
-
-Model = TypeVar("Model", bound=nn.Module)
-BATCH = 128
-"""images of a step of `fit` where nobody says how many"""
-
-
-def fit(
-    model: Model,
-    *,
-    labeled: tuple[Tensor, Tensor],
-    unlabeled: Tensor | None = None,
-    objective: Objective | None = None,
-    steps: int = 2_000,
-    batch: int | None = None,
-    least_labeled: int = 1,
-    optimizer: SGD | None = None,
-    ramp: Ramp | None = None,
-    crop: int = 0,
-    flip: bool = False,
-    averaging: Average | None = None,
-    precision: Precision = "auto",
-    microbatch: int | None = None,
-    seed: int = 0,
-    device: str = "auto",
-    watcher: Watcher | None = None,
-) -> Model:
-    """Train the model in place and return it in evaluation mode.
-
-    Images are (N, C, H, W), uint8 or float in [0, 1], and the model returns logits for such floats. By default
-    SRT with PGD on batches of 128, or of all images where there are fewer, a triangular rate with peak 0.05, and the
-    robust term ramped over the first half of the run; of a batch, at least 1 image is labeled, or as many as
-    `least_labeled` says. Steps are taken after `model.train()`.
-    What looks wrong, as a C(x) that becomes constant, is a warning, unless a watcher is told.
-    """
-    check_model(model)
-    objective, optimizer = objective or SRT(), optimizer or SGD(rate=Cyclic(peak=0.05))
-    ramp, averaging = Ramp(over=0.5) if ramp is None else ramp, Average() if averaging is None else averaging
-    require_kinds(labeled, objective, optimizer, ramp, averaging)
-    x, y = labeled
-    given = {"labeled images": x, "labels": y, "unlabeled images": x if unlabeled is None else unlabeled}
-    for what, part in given.items():
-        require_tensor(part, what)
-        require(part.ndim > 0, f"{what} must be a tensor of them all, got a single number: give it a row for each")
-    x, unlabeled = x.detach(), None if unlabeled is None else unlabeled.detach()
-    nothing = x[:0]
-    others = 0 if unlabeled is None else len(unlabeled)
-    require_use(objective, others, "leave unlabeled out, or choose an objective that uses it, as SRT")
-    with layout_kept(model):
-        trainer = Trainer(
-            f=model,
-            images=Images(
-                labeled=x,
-                labels=y,
-                unlabeled=nothing if unlabeled is None else unlabeled,
-                validation=nothing,
-                validation_labels=y[:0],
-            ),
-            recipe=Recipe(
-                data=Data(crop=crop, flip=flip),
-                objective=objective,
-                steps=steps,
-                batch=max(1, min(BATCH, len(x) + others)) if batch is None else batch,
-                least_labeled=least_labeled,
-                optimizer=optimizer,
-                ramp=ramp,
-                averaging=averaging,
-                precision=precision,
-                microbatch=microbatch,
-                seed=seed,
-            ),
-            device=pick_device(device),
-        )
-        trainer.run(watcher=watcher or Warnings())
-    return model
 
 
 def train(

@@ -73,7 +73,9 @@ class Images:
         labeled, unlabeled = self.labeled, self.unlabeled
         if len(labeled) == 0:
             raise ValueError("no labeled image was given, expected at least one of each class")
-        others = {"unlabeled images": unlabeled, "held-out images": self.validation}
+        others = {"unlabeled images": unlabeled}
+        if len(self.validation):
+            others["held-out images"] = self.validation
         for what, images in others.items():
             given, expected = ((part.dtype, *part.shape[1:]) for part in (images, labeled))
             if given != expected:

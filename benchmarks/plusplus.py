@@ -50,6 +50,7 @@ BASE = replace(
     log_every=500,
 )
 ONE_MEAN = in_one_mean(BASE)
+ADVERSARIAL = replace(BASE, objective=AT(solver=THREE_STEPS))
 
 
 def with_rate(recipe: Recipe, peak: float) -> Recipe:
@@ -84,10 +85,8 @@ RUNS = {
     "one mean, averaged statistics, lambda 3": with_parts(steadily(ONE_MEAN), weight=3.0),
     "one mean, averaged statistics, two passes": with_parts(steadily(ONE_MEAN), forward="separate"),
     "RST, averaged statistics": steadily(replace(BASE, objective=TRADES(solver=THREE_STEPS))),
-    "AT on the teacher's labels, averaged statistics": steadily(replace(BASE, objective=AT(solver=THREE_STEPS))),
-    "AT on the right labels of all images, averaged statistics": with_all_labels(
-        steadily(replace(BASE, objective=AT(solver=THREE_STEPS)))
-    ),
+    "AT on the teacher's labels, averaged statistics": steadily(ADVERSARIAL),
+    "AT on the right labels of all images, averaged statistics": with_all_labels(steadily(ADVERSARIAL)),
     "SRT++, a quarter of the rate": with_rate(BASE, 0.05),
     "SRT++, no average": replace(BASE, averaging=Average()),
 }

@@ -17,6 +17,7 @@ from .progress import Warnings, Watcher
 from .recipe import SGD, Recipe, Validation
 from .runtime import pick_device
 from .schedules import Cyclic, Ramp
+from .solvers import require_count
 from .trainer import Trainer
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -126,5 +127,5 @@ def require_rows(what: str, part: Tensor) -> None:
 
 def looks(steps: int, objective: Objective) -> Validation:
     """Twenty looks in so many steps, under the search of the objective where it has one."""
-    every = max(1, steps // LOOKS) if isinstance(steps, int) else 1
-    return Validation(every=every, robust=solver_of(objective) is not None)
+    require_count("steps", steps)
+    return Validation(every=max(1, steps // LOOKS), robust=solver_of(objective) is not None)

@@ -57,8 +57,10 @@ class Selection:
     @property
     def over(self) -> bool:
         """Whether the run ends before its last step: it has fallen, or patience is at an end."""
-        since = sum(step > self.best["step"] for step, _ in self.measured)
-        return bool(self.fallen) or (self.validation.patience is not None and since >= self.validation.patience)
+        patience = self.validation.patience
+        if patience is None or len(self.measured) < patience:
+            return bool(self.fallen)
+        return bool(self.fallen) or self.measured[-patience][0] > self.best["step"]
 
     @property
     def kept(self) -> dict[str, Tensor] | None:

@@ -53,8 +53,8 @@ class Trainer:
         self.f = shared(self.f.to(self.device), self.processes, recipe.batchnorm)
         self.images = self.images.to(self.device)
         self.images.check(self.f, recipe.data.crop)
-        numbers = {name: getattr(self.images, name).long() for name in ("labels", "validation_labels")}
-        self.images = replace(self.images, **numbers)
+        labels, held_out = self.images.labels.long(), self.images.validation_labels.long()
+        self.images = replace(self.images, labels=labels, validation_labels=held_out)
         self.batches = ProportionalBatches(
             labeled=len(self.images.labeled),
             unlabeled=len(self.images.unlabeled),

@@ -60,6 +60,8 @@ def screen(monkeypatch):
 
 def test_a_record_is_spoken_in_one_line():
     assert spoken(RECORD) == GIST
+    told = GIST.replace("C(x) 90%,", "C(x) 90%, held out 75.0%,")
+    assert spoken(RECORD | {"held_out_accuracy": 0.75}) == told
 
 
 def test_away_from_a_terminal_there_are_plain_lines_on_stderr(capsys, monkeypatch):

@@ -218,6 +218,9 @@ def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
     found = {name: json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8")) for name in scripts}
     for name, script in scripts.items():
         assert script.markdown(found[name]) in page
+    cases = [test["cases"] for test in found["gpu-tests"]["tests"].values()]
+    assert {outcome for each in cases for outcome in each} == {"passed"}
+    assert f"{sum(each['passed'] for each in cases)} cases passed in {found['gpu-tests']['seconds']:.0f} sec" in page
     steps = found["training-speed"]
     assert training.growth_markdown(steps) in page
     assert f"reached {steps['speed']['matmul_peak_tflops']:.0f} TFLOP/s" in page
@@ -584,6 +587,7 @@ def test_the_page_of_defenses_shows_which_parts_of_srt_plusplus_pay(monkeypatch)
     assert f"and SRT++ keeps {kept[three]:.2f}, the most of all rows under PGD and under C&W" in words
     assert all(max(row[attack] for row in rows.values()) == rows[three][attack] for attack in ("pgd", "cw"))
     labels = ("teacher's labels", "right labels of all images")
+    assert f"The second rests on {kept[three] - kept['SRT++, averaged statistics']:.2f} points" in words
     taught, right = (kept[f"AT on the {whose}, averaged statistics"] for whose in labels)
     assert f"keeps {taught:.2f} by the teacher's labels and {right:.2f} by the right labels of all images" in words
     assert abs(taught - right) < 1.6

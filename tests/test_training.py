@@ -31,7 +31,6 @@ from unperturbed.guards import DivergedError, sees_unlabeled
 from unperturbed.models import DigitsCNN, SmallCNN
 from unperturbed.neighborhoods import Linf
 from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Standard, Terms
-from unperturbed.progress import Record, Warnings
 from unperturbed.recipe import SGD, Recipe, Teacher, Validation, read
 from unperturbed.recipes import RECIPES
 from unperturbed.runs import RunDirectory
@@ -580,27 +579,47 @@ def test_fit_ends_with_the_weights_that_were_best_on_held_out_images_under_its_s
     assert all(torch.equal(*pair) for pair in zip(model.parameters(), shorter.parameters(), strict=True))
 
 
-@pytest.mark.parametrize(("objective", "steps", "looked"), [(SRT(), 40, 20), (AT(), 7, 7), (Standard(), 30, 30)])
-def test_fit_looks_at_held_out_images_about_twenty_times_under_attack_where_it_searches(objective, steps, looked):
-    records: list[Record] = []
+class Searched(Standard):
+    """A stranger's objective, whose solver is something else."""
 
-    class Told(Warnings):
-        def logged(self, record: Record, /) -> None:
-            records.append(record)
+    solver = "conjugate gradients"
 
+
+@pytest.mark.parametrize(
+    ("objective", "steps", "looked"), [(SRT(), 40, 20), (AT(), 7, 7), (Standard(), 30, 30), (Searched(), 30, 30)]
+)
+def test_fit_looks_at_held_out_images_about_twenty_times_under_attack_where_it_searches(
+    objective, steps, looked, monkeypatch
+):
+    seen: list[object] = []
+    measure = Selection.accuracy
+
+    def measured(selection: Selection, f: nn.Module) -> float:
+        seen.append(selection.validation.solver)
+        return measure(selection, f)
+
+    monkeypatch.setattr(Selection, "accuracy", measured)
     images, labels = stripes(20)
-    held_out = as_bytes(images), labels.to(torch.uint8)
     fit(
         dense(),
         labeled=(as_bytes(images), labels),
-        held_out=held_out,
+        held_out=(as_bytes(images), labels),
         objective=objective,
         steps=steps,
         batch=10,
         device="cpu",
-        watcher=Told(),
     )
-    assert sum("held_out_accuracy" in record for record in records) == looked
+    assert seen == [objective.solver if isinstance(objective, SRT | AT) else None] * looked
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.uint8, torch.int16, torch.uint16])
+def test_fit_takes_labels_of_held_out_images_of_any_integer_type(kind):
+    images, labels = stripes(20)
+    one, other = (
+        fit(dense(), labeled=(images, labels), held_out=(images, given), steps=4, batch=20, device="cpu")
+        for given in (labels, labels.to(kind))
+    )
+    assert torch.equal(next(one.parameters()), next(other.parameters()))
 
 
 def test_fit_passes_its_settings_on():

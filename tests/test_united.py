@@ -71,6 +71,12 @@ def test_minutes_and_log_are_those_of_the_run_that_shared_its_device_with_fewer(
     assert united(fresh, replace(there, log={})).log == fresh.log
 
 
+def test_what_was_found_on_held_out_images_is_kept_whichever_tells_of_it():
+    looked = {"step": [5.0, 10.0], "accuracy": [0.5, 0.75]}
+    silent, told = (on(evidence("run", pgd=50), held_out=held_out) for held_out in ({}, looked))
+    assert united(silent, told).held_out == united(told, silent).held_out == looked
+
+
 def test_of_attacks_on_the_first_images_alone_that_on_most_counts():
     few, more, slow = (report(90, {name: 50}, images=count) for name, count in (("pgd", 10), ("pgd", 20), ("cw", 5)))
     fresh, there = on(evidence("run", on_fewer=(few,))), on(evidence("run", on_fewer=(more, slow)))

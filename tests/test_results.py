@@ -20,7 +20,8 @@ from unperturbed.experiments.evidence import loads, read, read_all
 from unperturbed.experiments.headline import headline
 from unperturbed.experiments.lambda_tables import at_weight
 from unperturbed.experiments.measured import Measured
-from unperturbed.recipes import RECIPES
+from unperturbed.models import WideResNet
+from unperturbed.recipes import RECIPES, named
 from unperturbed.recipes.published import printed
 
 ROOT = Path(__file__).parent.parent
@@ -613,8 +614,37 @@ def test_the_page_of_defenses_says_how_srt_plusplus_stands_beside_rst_and_when_i
     assert rate(progress) == rate(0.0), "so the page says"
     assert f"by the last ones it keeps {right(plus.other, 'pgd')}, and RST {right(rst.other, 'pgd')}:" in words
     assert f"clean accuracy does not show: {right(plus.other)} % by the last ones." in words
-    large = found["short", "cifar10-pixel-srt-plusplus-selected-one-mean-awp"].report
-    assert f"statistics: {right(large)} % clean and {right(large, 'pgd')} % under PGD." in words
+
+
+def test_the_page_of_defenses_and_the_readme_say_how_far_srt_plusplus_is_above_the_paper_on_its_network():
+    readme, words = (
+        " ".join((ROOT / name).read_text(encoding="utf-8").split()) for name in ("README.md", "docs/defenses.md")
+    )
+    found = {(each.scale, each.name): each for each in read_all(ROOT / "results" / "reproduce")}
+    srt, plus = named("cifar10-pixel-srt"), found["paper", "cifar10-pixel-srt-plusplus-selected-three-steps-60"]
+    theirs = printed("Table 4", srt.name)
+    assert isinstance(plus.recipe.model, WideResNet) and isinstance(srt.model, WideResNet)
+    columns = ("fgsm", "pgd", "cw")
+
+    def right(report, *attack):
+        return f"{100 * report.accuracy(*attack):.2f}"
+
+    clean, fgsm, pgd, cw = right(plus.report), *(right(plus.report, each) for each in columns)
+    assert f"{clean} % clean, {fgsm} % under FGSM, {pgd} % under PGD and {cw} % under C&W" in words
+    of_paper = [f"{theirs[column]:.2f}" for column in ("clean", *columns)]
+    assert f"the paper's SRT has {', '.join(of_paper[:3])} and {of_paper[3]} after 120 epochs." in words
+    assert plus.recipe.steps == srt.steps // 2 and "took 60 epochs" in words
+    assert f"{plus.seconds / 60:.1f} minutes, {plus.teacher_seconds / 60:.1f} of them the teacher's" in words
+    assert plus.together > 1, "so the page says"
+    step, looks = int(plus.selected["step"]), plus.held_out
+    assert f"from {100 * looks['accuracy'][0]:.1f} % after the first twentieth" in words
+    assert f"to {100 * max(looks['accuracy']):.1f} % at step {step:,} of {plus.recipe.steps:,}, right before" in words
+    rate, next_look = plus.recipe.optimizer.rate, looks["step"][looks["step"].index(step) + 1]
+    assert rate(step / plus.recipe.steps) == rate(0.0) > rate(next_look / plus.recipe.steps), "so the page says"
+    assert f"{right(plus.other, 'pgd')} % stand under PGD and {right(plus.other)} % are right." in words
+    assert f"{100 * plus.report.accuracy('pgd') - theirs['pgd']:.2f} points more under PGD than the" in readme
+    first = found["short", "cifar10-pixel-srt-plusplus-selected-one-mean-awp"].report
+    assert f"30 epochs: {right(first)} % clean and {right(first, 'pgd')} % under PGD." in words
 
 
 def test_the_page_of_fidelity_says_how_far_apart_both_means_are_on_cifar10():

@@ -51,17 +51,17 @@ ROWS = (
     Row("SRT, MNIST, spatial, authors' code", "mnist-spatial-srt-authors", SPATIAL),
     Row("SRT+, CIFAR-10, pixel-wise and spatial", "cifar10-compound-srt", BOTH),
     Row("SRT+, MNIST, pixel-wise and spatial", "mnist-compound-srt", BOTH),
+    Row(
+        "SRT++, CIFAR-10, pixel-wise",
+        "cifar10-pixel-srt-plusplus-selected-three-steps-60",
+        PIXEL,
+        schedule="60 epochs, WRN-34-10",
+    ),
     Row("SRT++, CIFAR-10, pixel-wise", "cifar10-pixel-srt-plusplus-selected-three-steps", PIXEL),
     Row(
         "RST, CIFAR-10, pixel-wise, teacher and average of SRT++",
         "cifar10-pixel-rst-taught-alike-three-steps",
         PIXEL,
-    ),
-    Row(
-        "SRT++, CIFAR-10, pixel-wise, lambda 1, perturbed weights",
-        "cifar10-pixel-srt-plusplus-selected-one-mean-awp",
-        PIXEL,
-        schedule="short schedule, WRN-34-10",
     ),
     Row("SRT++, CIFAR-10, spatial", "cifar10-spatial-srt-plusplus-selected", SPATIAL),
     Row("SRT++, MNIST, pixel-wise", "mnist-pixel-srt-plusplus-selected-lambda-6-wider-uniform", PIXEL),

@@ -1066,6 +1066,15 @@ def test_recorded_steps_of_a_search_end_where_plain_ones_do(search, gpu, on_pape
     assert not any(query.asked for query in fast.queries.values()), "a recording within a recording"
 
 
+def test_steps_of_a_search_fill_up_to_a_quarter_more_images_than_are_left():
+    recordings = searches_room.Recordings((32, 63, 125))
+    filled = {count: next(size for size in recordings.sizes if count <= size) for count in range(1, 126)}
+    assert min(recordings.sizes) == 32
+    assert {32, 63, 125} <= {*recordings.sizes}, "a whole batch is filled up by nothing"
+    assert all(size <= max(32, 1.25 * count + 1) for count, size in filled.items())
+    assert not searches_room.Recordings(()).sizes
+
+
 @dataclass
 class Draws:
     """A source of random numbers, and how often a recording that broke off made it a new one."""

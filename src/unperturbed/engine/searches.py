@@ -9,12 +9,20 @@ from torch import Generator, Tensor, nn
 from ..attacks.rounds import Search, State
 from .queries import Replay, recorded_on_a_gpu
 
+EIGHTHS = (5, 6, 7, 8)
+"""parts of each number of images that questions are filled up to, for which steps of a search are recorded
+
+Thousands of steps with twice the images that are left would take longer than one more recording, and recordings share
+their memory.
+"""
+
 
 class Recordings:
     """Steps of searches, recorded for each of a few numbers of images; fewer images are filled up."""
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
-        self.sizes = tuple(sorted(sizes))
+        parts = {-(-size * eighths // 8) for size in sizes for eighths in EIGHTHS}
+        self.sizes = tuple(sorted(part for part in parts if part >= min(sizes)))
         self.steps: dict[Hashable, RecordedStep] = {}
         self.memory: list[Any] = []
         """what all recordings share, from the first on: none leaves anything there, and one is replayed at a time"""

@@ -35,6 +35,16 @@ def trainer(**changes: object) -> Trainer:
     return trainer_with(**settings | changes)
 
 
+@pytest.mark.parametrize("statistics", ["averaged", "estimated", "own"])
+def test_statistics_of_torchscript_are_those_of_the_model_or_refused(statistics):
+    settings = {"f": torch.jit.script(network()), "labeler": "average"}
+    trainer(**settings, averaging=Average(decay=0.9)).run()
+    with pytest.raises(
+        ValueError, match=f"TorchScript cannot be those of Average.batchnorm='{statistics}'.*'copied'"
+    ):
+        trainer(**settings, averaging=Average(decay=0.9, batchnorm=statistics))
+
+
 class Overheard:
     """An objective that keeps the batches it is given."""
 

@@ -386,11 +386,13 @@ def test_a_sweep_takes_over_an_attack_that_was_left_out_of_it_at_first(linear, t
     def evaluated(*names):
         return evaluation.evaluate(linear, images, labels, {name: pgd(eps=0.2) for name in names}, device="cpu")
 
-    run(("first",), evaluated("first", "beside"))
+    first = evaluated("first", "beside")
+    run(("first",), replace(first, provenance={**first.provenance, "device": "cuda: another"}))
     whole = evaluated("later")
     found = run(("first", "later"), whole).reports[1.0]
     assert found["later"] is whole["later"]
     assert [result.name for result in found.attacks] == ["first", "later"]
+    assert found.provenance["device"] == f"{whole.provenance['device']}, cuda: another", "it tells of both"
 
 
 def test_an_attack_of_a_sweep_that_was_interrupted_goes_on_with_the_next_batch(linear, tmp_path):

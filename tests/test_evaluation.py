@@ -494,6 +494,16 @@ def test_an_attack_of_the_same_name_with_other_settings_takes_the_place_of_the_o
     assert second.accuracy("pgd") <= first.accuracy("pgd")
 
 
+def test_a_report_tells_only_of_the_ways_in_which_its_numbers_were_made(network, pictures, classes):
+    first = evaluate(network, pictures, classes, {"pgd": pgd(eps=0.1), "fgsm": fgsm(eps=0.1)})
+    first = replace(first, provenance={**first.provenance, "device": "cuda: another"})
+    here = evaluate(network, pictures, classes, {}).provenance["device"]
+    partly = evaluate(network, pictures, classes, {"pgd": pgd(eps=0.5)}, previous=first)
+    assert "another" in str(partly.provenance["device"])
+    anew = evaluate(network, pictures, classes, {"pgd": pgd(eps=0.5), "fgsm": fgsm(eps=0.5)}, previous=first)
+    assert anew.provenance["device"] == here
+
+
 @dataclass
 class Smallest:
     """A minimum-norm attack on `Threshold`: it shifts by 0.25, however far the budget goes."""

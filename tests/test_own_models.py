@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -163,6 +164,8 @@ def fresh(make: Callable[[], nn.Module]) -> nn.Module:
 @pytest.mark.parametrize("averaging", [None, up.Average(decay=0.9, batchnorm="estimated")], ids=["last", "average"])
 def test_fit_and_evaluate_take_a_model_as_it_is_and_leave_it_as_it_was(make, averaging):
     x, y, f = pictures(), labels(), fresh(make)
+    if averaging and isinstance(f, torch.jit.ScriptModule):
+        averaging = replace(averaging, batchnorm="copied")
     attributes = {*vars(f)}
     with torch.no_grad():
         f.eval()(x[:2])

@@ -409,6 +409,7 @@ def test_a_recipe_for_larger_images_trains_three_steps(name, tmp_path, monkeypat
             lambda: Recipe(objective=Standard(), validation=Validation(robust=True)),
             r"validation\.robust asks for .* the search of Standard, which has none: leave it out, or name a valid",
         ),
+        (lambda: Recipe(validation=None), r"validation must be unperturbed\.Validation, got None"),
         (lambda: Validation(patience=0), r"Validation\.patience must be at least 1, got 0"),
         (lambda: Recipe(labeler="techer"), r"labeler must be current, average or teacher, got 'techer'"),
         (lambda: Recipe(batchnorm="global"), r"batchnorm must be local or synchronized, got 'global'"),

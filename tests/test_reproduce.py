@@ -1142,6 +1142,18 @@ def test_an_attack_that_was_interrupted_among_fewer_images_is_collected_and_goes
     assert made.complete(run) and len(found.of_fewer(result.name).labels) == 6
 
 
+def test_fewer_images_can_be_asked_for_where_the_first_of_more_were_interrupted(tmp_path, monkeypatch):
+    monkeypatch.setattr(planning, "ATTACKED_AT_ONCE", {DigitsCNN: 2})
+    (run,) = planned(chosen(["table-4"]), "smoke", "own", (0,), "mnist-pixel-at-*")
+    slow = tmp_path / run.name / "report-slow.json"
+    with pytest.raises(StoppedError, match="stopped while attacking"):
+        reproduction(
+            tmp_path, lambda: slow.is_file() and (slow.parent / "attack.json").is_file(), slow_images=8
+        ).carry_out([run])
+    reproduction(tmp_path, slow_images=2).carry_out([run])
+    assert len(reports.read(slow).labels) == 2
+
+
 def test_surfaces_that_an_older_version_measured_are_measured_again_and_nothing_is_attacked(tmp_path):
     (run,) = planned(chosen(["figure-surfaces"]), "smoke", "own", (0,), "mnist-pixel-srt-seed-0")
     reproduction(tmp_path).carry_out([run])

@@ -776,8 +776,7 @@ def test_validation_under_attack_counts_images_that_are_right_before_and_after()
     assert accuracy(lambda loss, x, rng: 1 - x) == 0.0
 
 
-def test_validation_counts_every_image_alike_and_its_solver_climbs_the_margin(monkeypatch):
-    monkeypatch.setattr("unperturbed.selection.PART", 3)
+def test_validation_counts_every_image_alike_and_its_solver_climbs_the_margin():
     asked = []
 
     def solver(loss: Against, x: Tensor, rng: Generator) -> Tensor:
@@ -786,9 +785,8 @@ def test_validation_counts_every_image_alike_and_its_solver_climbs_the_margin(mo
 
     f = nn.Sequential(nn.Flatten(), nn.Identity())
     images = torch.eye(4).view(4, 1, 2, 2)
-    selection = Selection(
-        images=images, labels=torch.tensor([0, 1, 2, 0]), validation=Validation(solver=solver), seed=0
-    )
+    labels = torch.tensor([0, 1, 2, 0])
+    selection = Selection(images=images, labels=labels, validation=Validation(solver=solver), seed=0, at_once=3)
     assert selection.accuracy(f) == 3 / 4
     assert asked == [margin, margin]
 
@@ -806,7 +804,7 @@ def test_without_validation_the_last_weights_are_kept():
     run = trainer()
     run.run()
     assert run.selection.best == {}
-    assert run.selection.kept is None
+    assert not run.selection.keeps_best
 
 
 # Inputs

@@ -622,6 +622,85 @@ def test_fit_takes_labels_of_held_out_images_of_any_integer_type(kind):
     assert torch.equal(next(one.parameters()), next(other.parameters()))
 
 
+class Called(nn.Module):
+    """A network that notes how many images are searched on it at a time, and has room for so many."""
+
+    def __init__(self, room: int = 10**9) -> None:
+        super().__init__()
+        self.inner, self.room, self.most = dense(), room, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.most = max(self.most, len(x) if x.requires_grad else 0)
+        if len(x) > self.room:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+        return self.inner(x)
+
+
+def test_as_many_held_out_images_at_a_time_are_looked_at_as_are_trained_on():
+    f, held_out = Called(), stripes(600)
+    fit(f, labeled=stripes(20), held_out=held_out, steps=2, batch=8, microbatch=4, device="cpu")
+    assert f.most == 4
+    with pytest.raises(MemoryError, match=r"512 held-out images at a time do not fit .*set --microbatch to 256 or"):
+        fit(Called(room=64), labeled=stripes(20), held_out=held_out, steps=2, batch=8, device="cpu")
+
+
+class Remembering(nn.Module):
+    """It remembers how often it was trained, where its weights do not tell, and among them something that is none."""
+
+    shift: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = dense()
+        self.register_buffer("shift", torch.zeros(()), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.shift += 1.0
+        return self.inner(x - 0.1 * self.shift)
+
+    def get_extra_state(self) -> object:
+        return {"version": 1}
+
+    def set_extra_state(self, state: object) -> None:
+        assert state == {"version": 1}
+
+
+def test_fit_ends_with_all_that_was_best_on_held_out_images_and_not_with_its_weights_alone(monkeypatch):
+    looks = iter([0.5, 0.9, 0.1])
+    monkeypatch.setattr(Selection, "accuracy", lambda selection, f: next(looks))
+    settings = {"labeled": stripes(20), "objective": Standard(), "batch": 20, "device": "cpu", "steps": 6}
+    f = fit(Remembering(), held_out=stripes(10), validation=Validation(every=2), **settings)
+    assert f.shift == 4.0
+
+
+class OwnSearch:
+    """A stranger's objective with a solver that takes a network, and some number of objectives."""
+
+    objectives = 2
+
+    def solver(self, f: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        x = x.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(nn.functional.cross_entropy(f(x), y), x)
+        return (x + 0.1 * slope.sign()).clamp(0, 1).detach()
+
+    def __call__(self, f: nn.Module, batch: Batch, rng: Generator) -> Terms:
+        loss = nn.functional.cross_entropy(f(self.solver(f, batch.x, batch.y)), batch.y)
+        return Terms(standard=loss, robust=torch.zeros_like(loss))
+
+
+def test_fit_does_not_take_what_a_stranger_calls_a_solver_for_one():
+    settings = {"labeled": stripes(20), "objective": OwnSearch(), "steps": 2, "batch": 20, "device": "cpu"}
+    fit(dense(), **settings)
+    fit(dense(), held_out=stripes(10), **settings)
+
+
+def test_fit_says_where_held_out_images_choose_nothing():
+    settings = {"labeled": stripes(20), "held_out": stripes(10), "steps": 4, "batch": 20, "device": "cpu"}
+    with pytest.warns(UserWarning, match="held-out images choose nothing: they are looked at every 500 of 4 steps"):
+        fit(dense(), validation=Validation(patience=2), **settings)
+
+
 def test_fit_passes_its_settings_on():
     seen: list[Batch] = []
 

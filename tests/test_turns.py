@@ -9,7 +9,10 @@ import torch
 
 from tiny import TINY
 from unperturbed import turns
+from unperturbed.guards import DivergedError
+from unperturbed.recipe import SGD, Validation
 from unperturbed.runs import RunDirectory
+from unperturbed.schedules import Piecewise
 from unperturbed.signals import StoppedError
 from unperturbed.trainer import Trainer
 from unperturbed.training import train_together
@@ -159,6 +162,40 @@ def test_a_run_that_waits_when_all_are_to_stop_ends_its_step_first(after):
     assert work.waits == ["waited"]
     assert seen[-1] == ("a2" if after else "a ended")
     assert "a1" in seen and "b ended" not in seen
+
+
+def failing(name, steps, seen):
+    yield from run(name, range(1, steps + 1), seen)
+    raise DivergedError(f"{name} diverged")
+
+
+def test_a_run_that_waits_when_another_fails_ends_its_step_first_and_its_own_failure_is_not_told():
+    seen: list[str] = []
+    works = [Work(left=10**9) for _ in range(2)]
+
+    def diverging_too():
+        yield works[1]
+        raise DivergedError("b diverged")
+
+    with pytest.raises(DivergedError, match="c diverged"):
+        run_together([run("a", [1, works[0], 2, 3], seen), diverging_too(), failing("c", 4, seen)], CPU)
+    assert [work.waits for work in works] == [["waited"]] * 2
+    assert "a2" in seen and "a3" not in seen
+
+
+def test_a_run_beside_one_that_diverges_loses_no_look_at_its_held_out_images(tmp_path, monkeypatch):
+    watched = replace(TINY, data=replace(TINY.data, validation=20), validation=Validation(every=4), log_every=5)
+    diverging = replace(TINY, optimizer=SGD(rate=Piecewise(rate=1e30)), log_every=6)
+    train_together({tmp_path / "whole": watched}, device="cpu")
+    with monkeypatch.context() as patched:
+        waits = {watched.log_every: 10**9, diverging.log_every: 0}
+        patched.setattr(Trainer, "caught_up", lambda self: iter([Work(left=waits[self.recipe.log_every])]))
+        with pytest.raises(DivergedError):
+            train_together({tmp_path / "beside": watched, tmp_path / "diverging": diverging}, device="cpu")
+    train_together({tmp_path / "beside": watched}, device="cpu")
+    whole, beside = (RunDirectory(tmp_path / name) for name in ("whole", "beside"))
+    assert timeless(beside.read_log()) == timeless(whole.read_log())
+    assert beside.weights.read_bytes() == whole.weights.read_bytes()
 
 
 @pytest.mark.parametrize("times", range(2, 18))

@@ -117,6 +117,16 @@ def require_average(averaging: Average, *, labels: bool, of: str = "") -> None:
         )
 
 
+def require_statistics(f: nn.Module, averaging: Average) -> None:
+    """Refuse to look after statistics of BatchNorms that cannot be told from other modules."""
+    scripted = (module for module in f.modules() if isinstance(module, torch.jit.ScriptModule))
+    if averaging.batchnorm != "copied" and any("BatchNorm" in module.original_name for module in scripted):
+        raise ValueError(
+            f"statistics of BatchNorms in TorchScript cannot be those of Average(batchnorm={averaging.batchnorm!r}): "
+            "set it to 'copied', or train the model before it is scripted"
+        )
+
+
 @torch.no_grad()
 def estimate_batchnorm(f: nn.Module, batches: list[Tensor]) -> None:
     """Replace running statistics of BatchNorms by their mean over these batches, f in evaluation mode.

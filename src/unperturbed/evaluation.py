@@ -104,8 +104,10 @@ def evaluate(
             subject=fingerprint(f, images, labels, seed, batch),
             weights=weights,
         )
+        present_way = report.provenance
         if previous is not None:
             report = report.with_attacks_of(previous)
+        taken_over = report.attacks
         for name, attack in attacks.items():
             wanted = precision_for(attack, precision, where)
             if wanted not in defenders:
@@ -131,6 +133,8 @@ def evaluate(
             )
             others = tuple(done for done in report.attacks if done.name != name)
             report = replace(report, attacks=(*others, result))
+            if not any(done is old for done in others for old in taken_over):
+                report = replace(report, provenance=present_way)  # Of what was made in another way nothing is left.
             if save is not None and present().first:
                 save(report)
             if unfinished is not None and present().first:

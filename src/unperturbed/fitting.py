@@ -17,7 +17,7 @@ from .progress import Warnings, Watcher
 from .recipe import SGD, Recipe, Validation
 from .runtime import pick_device
 from .schedules import Cyclic, Ramp
-from .solvers import require_count
+from .solvers import Solver, Strongest, require_count
 from .trainer import Trainer
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -56,7 +56,7 @@ def fit(
     robust term ramped over the first half of the run; of a batch, at least 1 image is labeled, or as many as
     `least_labeled` says. Steps are taken after `model.train()`.
     Where more labeled images are held out, the model ends with the weights that were best on them in twenty looks,
-    under the search of the objective; `validation` may say otherwise.
+    under the search of the objective if that is one of ours; `validation` may say otherwise.
     What looks wrong, as a C(x) that becomes constant, is a warning, unless a watcher is told.
     """
     check_model(model)
@@ -98,14 +98,19 @@ def fit(
                 optimizer=optimizer,
                 ramp=ramp,
                 averaging=averaging,
-                validation=validation or looks(steps, objective),
+                validation=validation or (looks(steps, objective) if held_out else Validation()),
                 precision=precision,
                 microbatch=microbatch,
                 seed=seed,
             ),
             device=pick_device(device),
         )
-        trainer.run(watcher=watcher or Warnings())
+        watcher = watcher or Warnings()
+        if validation is not None and validation.every >= steps:
+            watcher.warned(
+                f"held-out images choose nothing: they are looked at every {validation.every} of {steps} steps"
+            )
+        trainer.run(watcher=watcher)
     return model
 
 
@@ -126,6 +131,15 @@ def require_rows(what: str, part: Tensor) -> None:
 
 
 def looks(steps: int, objective: Objective) -> Validation:
-    """Twenty looks in so many steps, under the search of the objective where it has one."""
+    """Twenty looks in so many steps, under the search of the objective where it has one of ours.
+
+    What a stranger calls a solver may take other things than ours do.
+    """
     require_count("steps", steps)
-    return Validation(every=max(1, steps // LOOKS), robust=solver_of(objective) is not None)
+    return Validation(every=max(1, steps // LOOKS), robust=is_ours(solver_of(objective)))
+
+
+def is_ours(solver: Solver | None) -> bool:
+    """Whether that is a solver of this package all through."""
+    parts = solver.solvers if isinstance(solver, Strongest) else ()
+    return type(solver).__module__.split(".")[0] == __name__.split(".")[0] and all(map(is_ours, parts))

@@ -4,9 +4,9 @@ An objective is a frozen value that maps a classifier and a batch to two terms. 
 never logs and never waits for a device, so `objective(f, Batch(x, y, u), rng).total` fits any training loop.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Generator, Tensor, nn
@@ -236,8 +236,9 @@ def with_solvers(objective: Objective, change: Callable[[Solver], Solver]) -> Ob
 
 def solver_of(objective: object) -> Solver | None:
     """The search of an objective, of a mixture the strongest of all of them; none where there is no search."""
-    parts: tuple[object, ...] = getattr(objective, "objectives", ())
-    found = [solver for part in parts if (solver := solver_of(part)) is not None]
+    parts = getattr(objective, "objectives", ())
+    mixed = cast(Sequence[object], parts) if isinstance(parts, tuple | list) else ()
+    found = [solver for part in mixed if (solver := solver_of(part)) is not None]
     own = getattr(objective, "solver", None)
     return Strongest(solvers=tuple(found)) if found else own if takes(own, 3) else None
 

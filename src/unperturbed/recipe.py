@@ -86,7 +86,7 @@ class Validation:
     drop: float = 1.0
     """a fall of that accuracy below its best that ends the run with the best weights; 1: none does"""
     patience: int | None = None
-    """measurements in a row, none better than the best before, that end the run; None: it takes all of its steps"""
+    """measurements in a row, each worse than the best before, that end the run; None: it takes all of its steps"""
 
     def __post_init__(self) -> None:
         require_count("Validation.every", self.every)
@@ -179,6 +179,8 @@ class Recipe:
         require_count("microbatch", self.batch if self.microbatch is None else self.microbatch)
         require_radius("weight_perturbation", self.weight_perturbation)
         require_choice("labeler", self.labeler, *get_args(Labeler))
+        if not isinstance(self.validation, Validation):
+            raise ValueError(f"validation must be unperturbed.Validation, got {quoted(self.validation)}")
         if self.validation.robust and self.validation.adversary(self.objective) is None:
             raise ValueError(
                 f"validation.robust asks for accuracy under the search of {type(self.objective).__name__}, which has "

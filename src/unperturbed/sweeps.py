@@ -14,6 +14,7 @@ from .files import set_aside, write_whole
 from .locks import by_turns
 from .printing import printable, shortened
 from .report import Report
+from .runtime import provenance_of_both
 from .schedules import require_fractions
 from .unfinished import Unfinished
 
@@ -132,10 +133,10 @@ def joined(earlier: Report | None, at_hand: Report | None, attacks: Mapping[str,
     if at_hand is None or (earlier is not None and earlier.subject != at_hand.subject):
         return earlier
     known = tuple(result for result in at_hand.attacks if result.name in attacks)
-    if earlier is None:
-        return replace(at_hand, attacks=known)
-    others = tuple(result for result in earlier.attacks if result.name not in {each.name for each in known})
-    return replace(at_hand, attacks=(*others, *known))
+    names = {result.name for result in known}
+    others = () if earlier is None else tuple(result for result in earlier.attacks if result.name not in names)
+    ways = provenance_of_both(at_hand.provenance, earlier.provenance) if earlier and others else at_hand.provenance
+    return replace(at_hand, attacks=(*others, *known), provenance=ways)
 
 
 def added(found: Mapping[float, Report], others: Mapping[float, Report]) -> dict[float, Report]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .answers import frozen
-from .averaging import estimate_batchnorm, freshly_estimated, require_average
+from .averaging import estimate_batchnorm, freshly_estimated, require_average, require_statistics
 from .batches import ProportionalBatches
 from .cutting import require_parts
 from .engine import Engine, engine_for
@@ -21,7 +21,7 @@ from .processes import present, shared
 from .progress import HELD_OUT, Record, Watcher
 from .recipe import Recipe
 from .runtime import generator
-from .selection import Selection
+from .selection import PART, Selection, put_back, unsaved_buffers
 from .step import Step
 from .turns import Steps, mark, run_together
 
@@ -47,6 +47,7 @@ class Trainer:
     def __post_init__(self) -> None:
         recipe = self.recipe
         require_average(recipe.averaging, labels=recipe.labeler == "average")
+        require_statistics(self.f, recipe.averaging)
         self.remarks, self.said = list[str](), set[str]()
         self.processes = present()
         engine = self.engine or engine_for(self.device, recipe.precision, self.remark)
@@ -80,6 +81,7 @@ class Trainer:
             labels=self.images.validation_labels,
             validation=replace(recipe.validation, solver=recipe.validation.adversary(recipe.objective)),
             seed=recipe.seed,
+            at_once=min(PART, recipe.microbatch or PART),
             agreed=self.processes.of_first,
         )
         self.average = self.outer.average
@@ -215,7 +217,10 @@ class Trainer:
 
     def finish(self) -> None:
         """Give f the weights to keep: the best on the validation part where there is one, else the last."""
-        self.f.load_state_dict(self.selection.kept or self.result.state_dict())
+        if self.selection.keeps_best:
+            self.selection.restore(self.f)
+        else:
+            self.f.load_state_dict(self.result.state_dict())
         if self.recipe.averaging.estimates:
             with self.outer.engine.arithmetic():
                 estimate_batchnorm(self.f, for_statistics(self.images, self.recipe.seed))
@@ -235,12 +240,10 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """All that a later process needs to go on from here."""
-        weights = self.f.state_dict()
         return {
             "step": self.step,
-            "model": weights,
-            # f may remember what it does not want in the file of its weights.
-            "buffers": {name: buffer.detach() for name, buffer in self.f.named_buffers() if name not in weights},
+            "model": self.f.state_dict(),
+            "buffers": unsaved_buffers(self.f),
             "optimizer": self.outer.sgd.state_dict(),
             "since_log": self.outer.since_log,
             "average": self.average.module.state_dict() if self.average else {},
@@ -255,8 +258,7 @@ class Trainer:
         """Go on from a state that `state` returned."""
         try:
             self.f.load_state_dict(state["model"])
-            for name, buffer in state.get("buffers", {}).items():  # Old checkpoints hold none.
-                self.f.get_buffer(name).copy_(buffer)
+            put_back(self.f, state.get("buffers", {}))  # Old checkpoints hold none.
             self.outer.resume(state["optimizer"])
             self.step = state["step"]
             self.selection.best, self.selection.fallen = state["best"], state["fallen"]

@@ -3,7 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Protocol
 
 import torch
@@ -39,7 +39,7 @@ def run_together(runs: Sequence[Steps], device: torch.device, stop: Callable[[],
     """Take the steps of several runs in turn, until all end (then true) or are to stop; on a GPU in streams.
 
     While a run waits for the device the others go on, and each goes as fast as the device takes its steps. Those that
-    wait when all are to stop end their step first.
+    wait when all are to stop, or when one of them fails, end their step first.
     """
     on_gpu = device.type == "cuda"
     streams = [torch.cuda.stream(torch.cuda.Stream(device)) if on_gpu else nullcontext() for _ in runs]
@@ -68,18 +68,27 @@ def run_together(runs: Sequence[Steps], device: torch.device, stop: Callable[[],
             if paced:
                 launched[number].append(mark())
 
+    def end_a_step() -> None:
+        number, pending = waiting.popitem()
+        pending.synchronize()
+        take(number, 1)
+
     with random_numbers_kept(device), torch.enable_grad():  # Whoever asks may have turned gradients off.
-        while going and not stop():
-            ready = [number for number in going if is_ready(number)]
-            if not ready:
-                time.sleep(PAUSE)
-            for number in ready:
-                waiting.pop(number, None)
-                take(number, STEPS_IN_TURN if on_gpu else 1)
+        try:
+            while going and not stop():
+                ready = [number for number in going if is_ready(number)]
+                if not ready:
+                    time.sleep(PAUSE)
+                for number in ready:
+                    waiting.pop(number, None)
+                    take(number, STEPS_IN_TURN if on_gpu else 1)
+        except Exception:
+            while waiting:
+                with suppress(Exception):  # The first failure is told; another comes again when its run goes on.
+                    end_a_step()
+            raise
         while waiting:
-            number, pending = waiting.popitem()
-            pending.synchronize()
-            take(number, 1)
+            end_a_step()
     if on_gpu:
         torch.cuda.synchronize(device)
     return not going

@@ -199,7 +199,7 @@ class Reproduction:
         report = self.evaluated(run, model, dataset, recipe, directory.report, self.wanted(run), watcher)
         if not self.slow_are_made(run):
             path = directory.path / SLOW_REPORT
-            before = len(reports.read(path).labels) if path.is_file() else 0
+            before = len(slow.labels) if (slow := own_report(path)) is not None and slow.attacks else 0
             few = tested(dataset, run.scale, max(before, self.slow_images or 0))
             if not before:  # Should the first attack be interrupted, what it did to some of these counts.
                 self.evaluated(run, model, few, recipe, path, {}, watcher)

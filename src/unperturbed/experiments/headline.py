@@ -69,7 +69,7 @@ ROWS = (
 
 
 def headline(evidence: Sequence[Evidence]) -> str:
-    """The headline table: the paper's numbers and ours, for each edition of which there are any."""
+    """The headline table: the paper's numbers and ours, shorter trainings where the paper's schedule is not run."""
     lines = [line for row in ROWS for line in lines_of(row, editions(evidence))]
     return aligned(("accuracy in %", "whose", *(column_words(column, 1.0) for column in COLUMNS)), lines)
 
@@ -80,12 +80,17 @@ def lines_of(row: Row, measured: Sequence[Edition]) -> Iterator[list[str]]:
         theirs = printed(row.place, row.trial)
         cells = {column: printed_text(column, theirs[column]) for column in row.columns if column in theirs}
         yield [row.words, "the paper", *(cells.get(column, "") for column in COLUMNS)]
-    for edition in measured:
+    ours = [edition for edition in measured if shows(edition, row.trial)]
+    for edition in [edition for edition in ours if edition.scale == "paper"] or ours:
         found = Measured(edition.evidence)
-        runs = [each for each in found.evidence if each.name == row.trial]
-        if any(edition.network == "own" or concerned(each) for each in runs):
-            cells = {column: cell_of(found, row.trial, column) for column in row.columns}
-            yield [row.words, whose(row, edition), *(cells.get(column, "") for column in COLUMNS)]
+        cells = {column: cell_of(found, row.trial, column) for column in row.columns}
+        yield [row.words, whose(row, edition), *(cells.get(column, "") for column in COLUMNS)]
+
+
+def shows(edition: Edition, trial: str) -> bool:
+    """Whether an edition has runs of a trial that are not in another one too."""
+    runs = [each for each in Measured(edition.evidence).evidence if each.name == trial]
+    return any(edition.network == "own" or concerned(each) for each in runs)
 
 
 def cell_of(found: Measured, trial: str, column: str) -> str:

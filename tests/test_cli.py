@@ -792,11 +792,12 @@ def test_the_budget_and_the_seed_of_an_evaluation_are_options(finished):
     [
         (
             ["--data.validation", "10", "--steps", "400"],
-            "digits-pixel-srt holds 10 labels out to choose weights by, but looks at them every 500 of 400 steps",
+            "digits-pixel-srt: 10 images held out to choose the weights by, but looked at every 500 of 400 steps "
+            "alone: lower --validation.every, to 20 for instance",
         ),
         (
             ["--objective.solver.around.eps", "0.5", "--objective.solver.step-size", "0.01"],
-            "the search of digits-pixel-srt goes 0.07 in 7 steps of 0.01, not to eps 0.5: take longer steps, or more",
+            "digits-pixel-srt: the search goes 0.07 in 7 steps of 0.01, not to eps 0.5: take longer steps, or more",
         ),
         ([], ""),
     ],

@@ -503,6 +503,8 @@ def test_black_and_white_and_dim_and_black_images_are_read(tmp_path, bright):
             "holds unlabelled_images in place of unlabeled_images: save it again",
         ),
         ({"train_images": None, "train_image": np.zeros(6)}, "holds train_image in place of train_images"),
+        ({"extra_unlabeled": np.zeros(6)}, "holds extra_unlabeled in place of unlabeled_images: save it again"),
+        ({"label_names": np.zeros(6)}, "holds label_names in place of classes: save it again"),
     ],
 )
 def test_own_arrays_that_are_wrong_are_refused(tmp_path, changes, words):

@@ -56,6 +56,8 @@ def test_probabilities_are_those_of_the_model(run):
         assert torch.allclose(found.probabilities(given), expected, atol=1e-6)
     assert found.probabilities(images[:0]).shape == (0, 10)
     assert not found.probabilities(images).requires_grad
+    with pytest.raises(ValueError, match="images must be a tensor"):
+        found.probabilities(images.tolist())
 
 
 def test_many_images_are_answered_in_parts(run, monkeypatch):

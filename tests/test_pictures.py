@@ -304,6 +304,25 @@ def shouted(folder):
     (folder / "unlabeled").rename(folder / "UNLABELED")
 
 
+def in_british(folder):
+    (folder / "unlabeled").rename(folder / "unlabelled")
+
+
+def underscored(folder):
+    (folder / "unlabeled").rename(folder / "_unlabeled")
+
+
+def at_length(folder):
+    parted(folder)
+    (folder / "train").rename(folder / "training")
+
+
+def several_damaged(folder):
+    for name, harm in (("cat", b"no picture"), ("dog", b"nor this")):
+        (folder / name / "1.png").write_bytes(harm)
+    Image.fromarray(np.full((8, 8), 40_000, np.uint16)).save(folder / "unlabeled" / "2.png")
+
+
 def half_capitalized(folder):
     parted(folder)
     save(folder / "Test" / "cat" / "x.png", noise(0, 8, 8))
@@ -326,6 +345,14 @@ def within_test(folder):
         (capitalized, "Test would be a class, expected the spelling test of that part: rename it, or where it is"),
         (shouted, "UNLABELED would be a class, expected the spelling unlabeled of that part: rename it"),
         (half_capitalized, "Test would be a class, expected the spelling test of that part: rename it"),
+        (in_british, "unlabelled would be a class, expected the spelling unlabeled of that part: rename it"),
+        (underscored, "_unlabeled would be a class, expected the spelling unlabeled of that part: rename it"),
+        (at_length, "training would be a class, expected the spelling train of that part: rename it"),
+        (
+            several_damaged,
+            "1.png is no picture that can be read: leave it out, or save it anew; 2 more pictures cannot be read "
+            "either (1.png, 2.png): --skip-damaged leaves all of them out",
+        ),
         (
             within_train,
             "train/unlabeled would be a class, expected the pictures without a label outside of train: put",
@@ -352,6 +379,24 @@ def test_what_cannot_become_a_data_set_is_refused_in_one_sentence(harm, sentence
     harm(album)
     assert sentence in refused("pack", album, "--size", 8, "--out", tmp_path / "my.npz")
     assert not list(tmp_path.glob("*my.npz*"))
+
+
+def test_pictures_that_cannot_be_read_are_left_out_where_that_is_asked_for(album, tmp_path, capsys):
+    whole = packed(album, tmp_path / "whole.npz", "--size", 8)
+    several_damaged(album)
+    made = packed(album, tmp_path / "my.npz", "--size", 8, "--skip-damaged")
+    told = [line for line in capsys.readouterr().err.splitlines() if ".png" in line]
+    assert len(told) == 3 and all(line.startswith("unperturbed: left out: ") for line in told)
+    assert made.classes == whole.classes
+    counts = [
+        sum(len(part) for part in (each.train_images, each.test_images, each.unlabeled_images))
+        for each in (whole, made)
+    ]
+    assert counts[0] - counts[1] == 3
+    for path in (album / "cat").iterdir():
+        path.write_bytes(b"no picture")
+    words = ("pack", album, "--size", 8, "--skip-damaged", "--out", tmp_path / "none.npz")
+    assert "no picture of class cat can be read: save them anew" in refused(*words)
 
 
 def test_words_that_make_no_sense_are_refused_in_one_sentence(album, tmp_path):

@@ -29,7 +29,7 @@ from unperturbed.datasets import load
 from unperturbed.fitting import fit
 from unperturbed.guards import DivergedError, sees_unlabeled
 from unperturbed.models import DigitsCNN, SmallCNN
-from unperturbed.neighborhoods import Linf
+from unperturbed.neighborhoods import L2, Linf
 from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Standard, Terms
 from unperturbed.recipe import SGD, Recipe, Teacher, Validation, read
 from unperturbed.recipes import RECIPES
@@ -697,8 +697,15 @@ def test_fit_does_not_take_what_a_stranger_calls_a_solver_for_one():
 
 def test_fit_says_where_held_out_images_choose_nothing():
     settings = {"labeled": stripes(20), "held_out": stripes(10), "steps": 4, "batch": 20, "device": "cpu"}
-    with pytest.warns(UserWarning, match="held-out images choose nothing: they are looked at every 500 of 4 steps"):
+    with pytest.warns(UserWarning, match="10 images held out .* looked at every 500 of 4 steps alone: lower"):
         fit(dense(), validation=Validation(patience=2), **settings)
+
+
+@pytest.mark.parametrize("ball", [Linf(eps=0.3), L2(eps=1.0)])
+def test_fit_says_where_a_search_does_not_come_to_its_radius(ball):
+    settings = {"labeled": stripes(20), "steps": 2, "batch": 20, "device": "cpu"}
+    with pytest.warns(UserWarning, match=r"the search goes 0\.0784314 in 10 steps of 0\.00784314, not to eps"):
+        fit(dense(), objective=Mixture(objectives=(Standard(), AT(solver=PGD(around=ball)))), **settings)
 
 
 def test_fit_passes_its_settings_on():

@@ -99,7 +99,9 @@ def _sizes(spec: Data, images: int, extra: int) -> tuple[int, int]:
     """Numbers of labeled images, with validation, and of unlabeled ones."""
     labeled = images if spec.labeled is None else spec.labeled
     if labeled > images:
-        raise ValueError(f"--data.labeled {labeled} is more than the {images} images with a label: lower it")
+        raise ValueError(
+            f"--data.labeled {labeled} is more than the {images} images with a label: lower it, or set None for all"
+        )
     if spec.validation >= labeled:
         raise ValueError(_no_training_left(spec.validation, labeled))
     left = images - labeled + extra

@@ -74,7 +74,7 @@ def evaluate(
     if not isinstance(attacks, Mapping) or not all(takes(attack, 4) for attack in attacks.values()):
         raise ValueError(
             f"attacks must be a dict of attacks by name, {{'pgd': attacks.pgd()}}, got {quoted(attacks)}: write "
-            "attacks.pgd with its parentheses, and a solver as attacks.Searched"
+            "attacks.pgd with its parentheses, and a solver as attacks.Searched(solver=…, loss=…, within=…, budget=…)"
         )
     require_tensor(images, "images")
     if len(images) == 0:

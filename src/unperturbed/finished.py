@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from . import datasets
-from .inputs import as_float, check_pixels
+from .inputs import as_float, check_pixels, require_tensor
 from .recipe import Recipe
 from .runs import RunDirectory
 
@@ -29,6 +29,7 @@ class Finished:
 
     def probabilities(self, images: Tensor) -> Tensor:
         """Of every class for each image, uint8 or float in [0, 1], on the device of the model."""
+        require_tensor(images, "images")
         if tuple(images.shape[1:]) != self.shape:
             raise ValueError(
                 f"images must have the shape (N, {', '.join(map(str, self.shape))}), got {tuple(images.shape)}: "

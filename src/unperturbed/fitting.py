@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from .averaging import Average
 from .data import Data
 from .engine import Precision, layout_kept
-from .guards import require_kinds, require_use
+from .guards import LOOKS, done_in_vain, require_kinds, require_use
 from .images import Images
 from .inputs import check_model, require, require_tensor
 from .objectives import SRT, Objective, solver_of
@@ -23,8 +23,6 @@ from .trainer import Trainer
 Model = TypeVar("Model", bound=nn.Module)
 BATCH = 128
 """images of a step where nobody says how many"""
-LOOKS = 20
-"""times that held-out images are looked at where nobody says how often"""
 
 
 def fit(
@@ -106,10 +104,8 @@ def fit(
             device=pick_device(device),
         )
         watcher = watcher or Warnings()
-        if validation is not None and validation.every >= steps:
-            watcher.warned(
-                f"held-out images choose nothing: they are looked at every {validation.every} of {steps} steps"
-            )
+        for sentence in done_in_vain(trainer.recipe, len(seen)):
+            watcher.warned(sentence)
         trainer.run(watcher=watcher)
     return model
 

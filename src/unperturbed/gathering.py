@@ -1,8 +1,8 @@
 """A folder of pictures as a data set: its classes, its parts, and one shape for all of its images."""
 
 import io
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -10,13 +10,21 @@ from unicodedata import normalize
 import numpy as np
 import torch
 
-from .pictures import Color, Shape, files_in, is_picture, looked_at, pictures_in, read_pictures
-from .printing import printable
+from .pictures import Color, Shape, files_in, is_picture, looked_at, opened, pictures_in, read_pictures
+from .printing import counted, printable
 from .repeats import repeats
 
 TRAIN, TEST, UNLABELED = "train", "test", "unlabeled"
 """folders with a meaning; all others are classes"""
 PARTS = (TRAIN, TEST, UNLABELED)
+ALSO_CALLED = {
+    "training": TRAIN,
+    "testing": TEST,
+    "validation": TEST,
+    "valid": TEST,
+    "val": TEST,
+    "unlabelled": UNLABELED,
+}
 LAYOUT = "train/CLASS, test/CLASS and unlabeled, or CLASS and unlabeled"
 
 
@@ -102,19 +110,26 @@ def found_in(folder: Path, share: float, seed: int) -> Found:
 
 def require_parts_where_they_belong(folder: Path) -> None:
     """Refuse folders of parts that would be taken for classes: spelled otherwise, or within another part."""
+    parted = (folder / TRAIN).is_dir()  # Then no folder beside it is a class, whatever it is called.
     for name in folders_in(folder):
-        if name not in PARTS and name.lower() in PARTS:
+        if name not in PARTS and (part := part_meant_by(name)) and (name.lower() == part or not parted):
             raise ValueError(
-                f"{printable(folder / name)} would be a class, expected the spelling {name.lower()} of that part: "
+                f"{printable(folder / name)} would be a class, expected the spelling {part} of that part: "
                 f"rename it, or where it is a class put all classes into a folder {TRAIN}"
             )
     for part in (folder / TRAIN, folder / TEST):
-        within = folders_in(part) if (folder / TRAIN).is_dir() and part.is_dir() else []
-        if without_label := [name for name in within if name.lower() == UNLABELED]:
+        within = folders_in(part) if parted and part.is_dir() else []
+        if without_label := [name for name in within if part_meant_by(name) == UNLABELED]:
             raise ValueError(
                 f"{printable(part / without_label[0])} would be a class, expected the pictures without a label "
                 f"outside of {part.name}: put it beside {TRAIN}, as {UNLABELED}"
             )
+
+
+def part_meant_by(name: str) -> str | None:
+    """The part that a folder of that name is most likely to be; none where it may be a class."""
+    plain = name.lower().strip("_-. ")
+    return plain if plain in PARTS else ALSO_CALLED.get(plain)
 
 
 def pictures_by_class(folder: Path, apart: set[str]) -> dict[str, list[Path]]:
@@ -161,8 +176,42 @@ def numbered(by_class: Mapping[str, list[Path]], names: Sequence[str]) -> list[t
     return [(path, names.index(name)) for name, paths in by_class.items() for path in paths]
 
 
+def troubles(paths: Sequence[Path]) -> dict[Path, str]:
+    """The pictures that cannot be read, and what is wrong with each."""
+    found: dict[Path, str] = {}
+    for path in paths:
+        try:
+            looked_at(path)
+            opened(path)
+        except ValueError as error:
+            found[path] = str(error)
+    return found
+
+
+def without(found: Found, bad: Collection[Path]) -> Found:
+    """The pictures but for bad ones; a class that has none left for training is refused."""
+    train, test = ([(path, label) for path, label in part if path not in bad] for part in (found.train, found.test))
+    if empty := [name for label, name in enumerate(found.classes) if label not in {its for _, its in train}]:
+        raise ValueError(f"no picture of class {printable(empty[0])} can be read: save them anew")
+    return replace(found, train=train, test=test, unlabeled=[path for path in found.unlabeled if path not in bad])
+
+
 def gathered(found: Found, size: tuple[int, int] | None, color: Color | None) -> Gathered:
-    """All pictures in one shape: the size that they have, or are to have, and in color if one of them is."""
+    """All pictures in one shape; where several cannot be read, all are told of at once."""
+    try:
+        return in_one_shape(found, size, color)
+    except ValueError:
+        bad = troubles(found.paths())
+        if len(bad) < 2:
+            raise
+        (_, *others), sentence = bad, next(iter(bad.values()))
+        some = ", ".join([*(printable(path.name) for path in others[:3]), *(["…"] if len(others) > 3 else [])])
+        more = f"{counted(len(others), 'more picture')} cannot be read either ({some})"
+        raise ValueError(f"{sentence}; {more}: --skip-damaged leaves all of them out") from None
+
+
+def in_one_shape(found: Found, size: tuple[int, int] | None, color: Color | None) -> Gathered:
+    """All pictures in the size that they have, or are to have, and in color if one of them is."""
     looks = [looked_at(path) for path in found.paths()]
     sizes = {look for look, _ in looks}
     if size is None and len(sizes) > 1:

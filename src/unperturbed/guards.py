@@ -1,16 +1,22 @@
 """What can go wrong in a run, noticed early and said with its remedy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import cast
 
 from torch import nn
 
 from .averaging import Average, norms_in
+from .neighborhoods import L2, Linf
 from .objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Objective, Standard, require_objective
-from .printing import quoted
+from .printing import counted, quoted
 from .progress import Record
 from .recipe import SGD, Recipe, require_schedule
 from .schedules import Cyclic, Piecewise
+from .solvers import PGD
+
+LOOKS = 20
+"""times that held-out images are looked at where nobody says how often"""
 
 
 class DivergedError(ArithmeticError):
@@ -184,3 +190,30 @@ def blame(standard_is_finite: bool, optimizer: SGD) -> str:
             return f"optimizer.rate.peak = {peak}"
         case _:
             return "optimizer.rate"
+
+
+def done_in_vain(recipe: Recipe, held_out: int) -> Iterator[str]:
+    """Where images are held out, so many, and choose nothing, and where a search does not come to its radius."""
+    every, steps = recipe.validation.every, recipe.steps
+    if held_out and every >= steps:
+        yield (
+            f"{counted(held_out, 'image')} held out to choose the weights by, but looked at every {every} of {steps} "
+            f"steps alone: lower --validation.every, to {max(1, steps // LOOKS)} for instance"
+        )
+    for ascent in ascents_of(recipe.objective):
+        reach = ascent.steps * ascent.step_size
+        if isinstance(ascent.around, Linf | L2) and reach < ascent.around.eps:
+            yield (
+                f"the search goes {reach:g} in {counted(ascent.steps, 'step')} of {ascent.step_size:g}, not to eps "
+                f"{ascent.around.eps:g}: take longer steps, or more"
+            )
+
+
+def ascents_of(part: object) -> list[PGD]:
+    """The searches by PGD among the solvers of an objective, also where others follow them."""
+    if isinstance(part, PGD):
+        return [part]
+    if isinstance(part, tuple):
+        return [found for each in cast(tuple[object, ...], part) for found in ascents_of(each)]
+    inside = (getattr(part, name, None) for name in ("solver", "solvers", "stages", "objectives"))
+    return [found for each in inside if each is not None for found in ascents_of(each)]

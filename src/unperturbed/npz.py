@@ -24,6 +24,8 @@ LARGEST_RATIO = 100
 LONGEST_HEADER = 10_000
 MOST_DIMENSIONS = 8
 CHUNK = 2**20
+TELLING = {"unlabeled_images": "unlabel", "classes": "names"}
+"""words by which arrays of other names are known"""
 MISTYPED = 0.8
 """from which likeness on an array is taken for one that is wanted and whose name was mistyped"""
 MAGIC = b"\x93NUMPY"
@@ -94,11 +96,18 @@ def named_members(archive: zipfile.ZipFile, names: Sequence[str]) -> dict[str, z
         if name in found:
             raise ArchiveError(f"holds {name} twice")
         found[name] = member
+    unread = [other for other in others if other not in names]
     for name in names:
-        similar = get_close_matches(name, [other for other in others if other not in names], n=1, cutoff=MISTYPED)
+        similar = get_close_matches(name, unread, n=1, cutoff=MISTYPED) or likely(name, unread)
         if name not in found and similar:
             raise ArchiveError(f"holds {shortened(similar[0], 60)} in place of {name}")
     return {name: found[name] for name in names if name in found}
+
+
+def likely(name: str, others: Sequence[str]) -> list[str]:
+    """Those among others that are most likely meant to be the named array, though they are called quite otherwise."""
+    word = TELLING.get(name)
+    return [other for other in others if word is not None and word in other.lower()]
 
 
 def check_sizes(members: dict[str, zipfile.ZipInfo], size: int) -> None:

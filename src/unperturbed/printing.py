@@ -25,7 +25,7 @@ def quoted(value: object, longest: int = 100) -> str:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """The words ', did you mean …?' where a known name is close, else nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f", did you mean {close[0]!r}?" if close else ""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from .. import recipes
 from ..figures import require_writable
 from ..files import explained, write_whole
-from ..gathering import Gathered, found_in, gathered
+from ..gathering import Gathered, found_in, gathered, troubles, without
 from ..pictures import Color
 from ..printing import counted, in_shell, printable, shortened
 from ..solvers import require_count
@@ -39,6 +39,8 @@ class Pack:
     """share of each class that is kept for test where there is no folder test"""
     seed: int = 0
     """of the draw for test"""
+    skip_damaged: bool = False
+    """leave pictures out that cannot be read, and name them"""
 
 
 def pack(arguments: list[str]) -> None:
@@ -55,11 +57,15 @@ def pack(arguments: list[str]) -> None:
     if command.seed < 0:
         raise ValueError(f"--seed must be a whole number from 0 on, got {command.seed}")
     found = found_in(folder, command.test, command.seed)
+    damaged = troubles(found.paths()) if command.skip_damaged else {}
+    found = without(found, damaged)
     made = gathered(found, size_of(command), command.color)
     with explained(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     write_whole(out, made.dumps())
     print(printable(spoken(out, made)))
+    for sentence in damaged.values():
+        print(printable(f"unperturbed: left out: {sentence}"), file=sys.stderr)
     if found.others:
         endings = ", ".join(sorted({path.suffix or path.name for path in found.others}))
         some = shortened(f"{counted(len(found.others), 'file')} with names that no pictures have ({endings})")

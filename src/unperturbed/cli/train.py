@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import tyro
 
 from .. import recipe as recipe_files
 from ..events import Events, require_tensorboard
-from ..guards import steps_taken
-from ..neighborhoods import Linf, require_radius
+from ..guards import done_in_vain, steps_taken
+from ..neighborhoods import require_radius
 from ..printing import in_shell, printable, quoted
 from ..processes import joined
 from ..progress import HELD_OUT, Titled, watching
@@ -21,7 +21,6 @@ from ..recipes import named, usual_budget
 from ..recipes.against import against
 from ..runs import RunDirectory
 from ..signals import stopping_after_a_step
-from ..solvers import PGD
 from ..training import train_together
 from .options import EXAMPLE, leading_words, parse, refuse_options, value_of
 
@@ -75,7 +74,9 @@ def train(arguments: list[str]) -> None:
     if command.unlabeled:
         refuse_options(rest, "--unlabeled names such files too: name all of them there", "--data.unlabeled-files")
     require_use_of_options(rest, [each.recipe for each in commands])
-    say_what_is_in_vain([each.recipe for each in commands])
+    for recipe in (each.recipe for each in commands):
+        for sentence in done_in_vain(recipe, recipe.data.validation):
+            print(printable(f"unperturbed: {recipe.name}: {sentence}"), file=sys.stderr)
     if command.dry_run:
         for each in commands:
             print(recipe_files.dumps(each.recipe), end="")
@@ -134,36 +135,6 @@ def require_use_of_options(words: list[str], recipes: list[Recipe]) -> None:
         refuse_options(words, "there is no teacher: add --labeler teacher", "--teacher.")
     if not any(recipe.data.validation for recipe in recipes):
         refuse_options(words, "no labels are held out: set --data.validation", "--validation.")
-
-
-def say_what_is_in_vain(recipes: list[Recipe]) -> None:
-    """Say on stderr where labels are held out and choose nothing, and where a search does not come to its radius."""
-    for recipe in recipes:
-        told = []
-        if recipe.data.validation and recipe.validation.every >= recipe.steps:
-            told.append(
-                f"{recipe.name} holds {recipe.data.validation} labels out to choose weights by, but looks at them "
-                f"every {recipe.validation.every} of {recipe.steps} steps: lower --validation.every"
-            )
-        for ascent in ascents_of(recipe.objective):
-            reach = ascent.steps * ascent.step_size
-            if isinstance(ascent.around, Linf) and reach < ascent.around.eps:
-                told.append(
-                    f"the search of {recipe.name} goes {reach:g} in {ascent.steps} steps of {ascent.step_size:g}, "
-                    f"not to eps {ascent.around.eps:g}: take longer steps, or more"
-                )
-        for sentence in told:
-            print(printable(f"unperturbed: {sentence}"), file=sys.stderr)
-
-
-def ascents_of(part: object) -> list[PGD]:
-    """The searches by PGD among the solvers of an objective, also where others follow them."""
-    if isinstance(part, PGD):
-        return [part]
-    if isinstance(part, tuple):
-        return [found for each in cast(tuple[object, ...], part) for found in ascents_of(each)]
-    inside = (getattr(part, name, None) for name in ("solver", "solvers", "stages", "objectives"))
-    return [found for each in inside if each is not None for found in ascents_of(each)]
 
 
 def directory_of(command: Train, *, several: bool) -> Path:

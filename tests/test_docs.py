@@ -45,7 +45,9 @@ def test_files_that_are_named_in_passing_are_there(name):
 @pytest.fixture(scope="module")
 def options():
     """All options of our commands, those of training by every kind of recipe."""
-    commands = [[word, "--help"] for word in ("evaluate", "report", "surface", "curve", "reproduce", "demo", "list")]
+    commands = [
+        [word, "--help"] for word in ("evaluate", "report", "surface", "curve", "reproduce", "demo", "list", "pack")
+    ]
     recipes = ("digits-pixel-srt", "digits-pixel-srt-fast", "cifar10-pixel-srt", "digits-pixel-uat-ft")
     commands += [["train", recipe, "--help"] for recipe in recipes]
     commands += [["train", recipes[0], "--against", "blur", "--help"]]

@@ -318,8 +318,8 @@ def at_length(folder):
 
 
 def several_damaged(folder):
-    for name, harm in (("cat", b"no picture"), ("dog", b"nor this")):
-        (folder / name / "1.png").write_bytes(harm)
+    for place in (folder / "cat" / "1.png", folder / "dog" / "more" / "1.PNG"):
+        place.write_bytes(b"no picture")
     Image.fromarray(np.full((8, 8), 40_000, np.uint16)).save(folder / "unlabeled" / "2.png")
 
 
@@ -350,8 +350,8 @@ def within_test(folder):
         (at_length, "training would be a class, expected the spelling train of that part: rename it"),
         (
             several_damaged,
-            "1.png is no picture that can be read: leave it out, or save it anew; 2 more pictures cannot be read "
-            "either (1.png, 2.png): --skip-damaged leaves all of them out",
+            "1.PNG is no picture that can be read: leave it out, or save it anew; 2 more pictures cannot be read "
+            "either (cat/1.png, unlabeled/2.png): --skip-damaged leaves all of them out",
         ),
         (
             within_train,
@@ -385,7 +385,7 @@ def test_pictures_that_cannot_be_read_are_left_out_where_that_is_asked_for(album
     whole = packed(album, tmp_path / "whole.npz", "--size", 8)
     several_damaged(album)
     made = packed(album, tmp_path / "my.npz", "--size", 8, "--skip-damaged")
-    told = [line for line in capsys.readouterr().err.splitlines() if ".png" in line]
+    told = [line for line in capsys.readouterr().err.splitlines() if ".png" in line.lower()]
     assert len(told) == 3 and all(line.startswith("unperturbed: left out: ") for line in told)
     assert made.classes == whole.classes
     counts = [

@@ -205,7 +205,9 @@ def gathered(found: Found, size: tuple[int, int] | None, color: Color | None) ->
         if len(bad) < 2:
             raise
         (_, *others), sentence = bad, next(iter(bad.values()))
-        some = ", ".join([*(printable(path.name) for path in others[:3]), *(["…"] if len(others) > 3 else [])])
+        some = ", ".join(
+            [*(printable(Path(*path.parts[-2:])) for path in others[:3]), *(["…"] if len(others) > 3 else [])]
+        )
         more = f"{counted(len(others), 'more picture')} cannot be read either ({some})"
         raise ValueError(f"{sentence}; {more}: --skip-damaged leaves all of them out") from None
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, repeat
+from itertools import islice
 from math import prod
 
 import torch
@@ -41,7 +41,8 @@ class WorstOfK:
             theta = self.around.sample(x, rng)
             return theta if len(rows) == len(x) else theta[rows]
 
-        return worst(loss, self.around, x, repeat(draw, self.k), enough=self.enough, at_once=self.at_once)
+        # In an iterator of such functions torch.compile may lose itself.
+        return worst(loss, self.around, x, [draw] * self.k, enough=self.enough, at_once=self.at_once)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -399,6 +399,36 @@ def test_pictures_that_cannot_be_read_are_left_out_where_that_is_asked_for(album
     assert "no picture of class cat can be read: save them anew" in refused(*words)
 
 
+def test_further_pictures_become_unlabeled_images_of_a_data_set_that_is_there(album, tmp_path, capsys):
+    made, more = packed(album, tmp_path / "my.npz", "--size", 8), tmp_path / "more.npy"
+    further = tmp_path / "further"
+    for seed in range(3):
+        save(further / "deep" / f"{seed}.png", noise(400 + seed, 12, 16))
+    words = ["pack", str(further), "--like", str(tmp_path / "my.npz"), "--out", str(more)]
+    cli.main(words)
+    said = capsys.readouterr().out
+    images = np.load(more)
+    assert images.dtype == np.uint8 and images.shape == (3, *made.train_images.shape[1:])
+    assert f"3 unlabeled images of {' x '.join(map(str, images.shape[1:]))}; next: add --unlabeled" in said
+    recipe = ["digits-pixel-srt", "--data.name", tmp_path / "my.npz", "--data.labeled", "None", "--batch", 8]
+    cli.main(["train", *map(str, recipe), "--steps", "2", "--unlabeled", str(more), "--out", str(tmp_path / "run")])
+    more.unlink()
+    (further / "broken.png").write_bytes(b"no picture")
+    (further / "also.png").write_bytes(b"no picture")
+    assert "1 more picture cannot be read either (further/broken.png): --skip-damaged leaves" in refused(*words)
+    cli.main([*words, "--skip-damaged"])
+    assert len(np.load(more)) == 3
+    more.unlink()
+    for wrong, sentence in (
+        (["--size", "8"], "--size would do nothing, for --like tells the shape of all images"),
+        (["--out", str(tmp_path / "more.npz")], "--out must end in .npy"),
+    ):
+        assert sentence in refused(*words, *wrong)
+    (tmp_path / "empty").mkdir()
+    empty = ["pack", str(tmp_path / "empty"), *words[2:4], "--out", str(tmp_path / "none.npy")]
+    assert "empty has no pictures: name a folder that does" in refused(*empty)
+
+
 def test_words_that_make_no_sense_are_refused_in_one_sentence(album, tmp_path):
     (tmp_path / "there.npz").write_bytes(b"mine")
     (tmp_path / "empty").mkdir()

@@ -1,7 +1,8 @@
 """A folder of pictures as a data set: its classes, its parts, and one shape for all of its images."""
 
 import io
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -196,12 +197,13 @@ def without(found: Found, bad: Collection[Path]) -> Found:
     return replace(found, train=train, test=test, unlabeled=[path for path in found.unlabeled if path not in bad])
 
 
-def gathered(found: Found, size: tuple[int, int] | None, color: Color | None) -> Gathered:
-    """All pictures in one shape; where several cannot be read, all are told of at once."""
+@contextmanager
+def told_at_once(paths: Sequence[Path]) -> Generator[None]:
+    """Where one of these pictures cannot be read, say so of all that cannot."""
     try:
-        return in_one_shape(found, size, color)
+        yield
     except ValueError:
-        bad = troubles(found.paths())
+        bad = troubles(paths)
         if len(bad) < 2:
             raise
         (_, *others), sentence = bad, next(iter(bad.values()))
@@ -212,8 +214,8 @@ def gathered(found: Found, size: tuple[int, int] | None, color: Color | None) ->
         raise ValueError(f"{sentence}; {more}: --skip-damaged leaves all of them out") from None
 
 
-def in_one_shape(found: Found, size: tuple[int, int] | None, color: Color | None) -> Gathered:
-    """All pictures in the size that they have, or are to have, and in color if one of them is."""
+def gathered(found: Found, size: tuple[int, int] | None, color: Color | None) -> Gathered:
+    """All pictures in one shape: the size that they have, or are to have, and in color if one of them is."""
     looks = [looked_at(path) for path in found.paths()]
     sizes = {look for look, _ in looks}
     if size is None and len(sizes) > 1:

@@ -1,18 +1,22 @@
 """`unperturbed pack`."""
 
+import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from .. import recipes
+from ..datasets import load
 from ..figures import require_writable
 from ..files import explained, write_whole
-from ..gathering import Gathered, found_in, gathered, troubles, without
-from ..pictures import Color
+from ..gathering import Gathered, found_in, gathered, told_at_once, troubles, without
+from ..pictures import Color, pictures_in, read_pictures
 from ..printing import counted, in_shell, printable, shortened
 from ..solvers import require_count
-from .options import leading_words, parse
+from .options import leading_words, parse, refuse_options
 
 RECIPE = "digits-pixel-srt"
 """that is proposed for pictures of one's own: its network is small"""
@@ -26,7 +30,8 @@ class Pack:
 
     The folder holds train/CLASS, test/CLASS and, if there are any, unlabeled pictures in unlabeled; or one folder for
     each class, of which some pictures are kept for test. Pictures are turned upright, their middle is cut to one
-    shape, and what is transparent in them becomes white.
+    shape, and what is transparent in them becomes white. With `--like DATA` all pictures in the folder become further
+    unlabeled images for a data set that is there: `--out FILE.npy`, then `train … --unlabeled FILE.npy`.
     """
 
     out: Path | None = None
@@ -39,6 +44,8 @@ class Pack:
     """share of each class that is kept for test where there is no folder test"""
     seed: int = 0
     """of the draw for test"""
+    like: str | None = None
+    """a data set, as my.npz or cifar10, for which these pictures become unlabeled images of its shape"""
     skip_damaged: bool = False
     """leave pictures out that cannot be read, and name them"""
 
@@ -51,21 +58,25 @@ def pack(arguments: list[str]) -> None:
     if len(words) != 1:
         raise ValueError(f"pack takes one folder, got {len(words)}: put its parts into one")
     folder = Path(words[0])
-    out = file_for(command.out or Path(f"{folder.resolve().name}.npz"))
+    ending = ".npz" if command.like is None else ".npy"
+    out = file_for(command.out or Path(f"{folder.resolve().name}{ending}"), ending)
     if not 0 < command.test < 1:
         raise ValueError(f"--test must be a share between 0 and 1, got {command.test}")
     if command.seed < 0:
         raise ValueError(f"--seed must be a whole number from 0 on, got {command.seed}")
+    if command.like is not None:
+        refuse_options(
+            rest, "--like tells the shape of all images: leave that out", "--size", "--color", "--test", "--seed"
+        )
+        pack_unlabeled(folder, out, command.like, skip=command.skip_damaged)
+        return
     found = found_in(folder, command.test, command.seed)
-    damaged = troubles(found.paths()) if command.skip_damaged else {}
+    damaged = told_if_skipped(found.paths(), skip=command.skip_damaged)
     found = without(found, damaged)
-    made = gathered(found, size_of(command), command.color)
-    with explained(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(out, made.dumps())
+    with told_at_once(found.paths()):
+        made = gathered(found, size_of(command), command.color)
+    write_anew(out, made.dumps())
     print(printable(spoken(out, made)))
-    for sentence in damaged.values():
-        print(printable(f"unperturbed: left out: {sentence}"), file=sys.stderr)
     if found.others:
         endings = ", ".join(sorted({path.suffix or path.name for path in found.others}))
         some = shortened(f"{counted(len(found.others), 'file')} with names that no pictures have ({endings})")
@@ -74,10 +85,42 @@ def pack(arguments: list[str]) -> None:
         print(f"unperturbed: {made.repeated}", file=sys.stderr)
 
 
-def file_for(out: Path) -> Path:
+def pack_unlabeled(folder: Path, out: Path, like: str, *, skip: bool) -> None:
+    """Write all pictures in a folder as unlabeled images of the shape that those of a data set have."""
+    shape = load(like).use.shape
+    paths = pictures_in(folder)
+    damaged = told_if_skipped(paths, skip=skip)
+    paths = [path for path in paths if path not in damaged]
+    if not paths:
+        raise ValueError(f"{printable(folder)} has no pictures: name a folder that does")
+    with told_at_once(paths):
+        images = read_pictures(paths, shape)
+    buffer = io.BytesIO()
+    np.save(buffer, images.numpy())
+    write_anew(out, buffer.getvalue())
+    made = f"{counted(len(images), 'unlabeled image')} of {' x '.join(map(str, shape))}"
+    print(printable(f"{out}: {made}; next: add --unlabeled {in_shell(out)} to a training on {like}"))
+
+
+def told_if_skipped(paths: Sequence[Path], *, skip: bool) -> Collection[Path]:
+    """Those that cannot be read, of which it is said that they are left out; none where none is to be."""
+    damaged = troubles(paths) if skip else {}
+    for sentence in damaged.values():
+        print(printable(f"unperturbed: left out: {sentence}"), file=sys.stderr)
+    return damaged
+
+
+def write_anew(out: Path, content: bytes) -> None:
+    """Write a file, in a folder that is made if it is not there."""
+    with explained(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(out, content)
+
+
+def file_for(out: Path, ending: str) -> Path:
     """The file to write, which must be a new one, in a folder that is there or can be made."""
-    if out.suffix != ".npz":
-        raise ValueError(f"--out must end in .npz, got {printable(out)}")
+    if out.suffix != ending:
+        raise ValueError(f"--out must end in {ending}, got {printable(out)}")
     if out.exists():
         raise ValueError(f"{printable(out)} is there already: name another --out, or delete it")
     require_writable([out])

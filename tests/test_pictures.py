@@ -396,7 +396,7 @@ def test_pictures_that_cannot_be_read_are_left_out_where_that_is_asked_for(album
     for path in (album / "cat").iterdir():
         path.write_bytes(b"no picture")
     words = ("pack", album, "--size", 8, "--skip-damaged", "--out", tmp_path / "none.npz")
-    assert "no picture of class cat can be read: save them anew" in refused(*words)
+    assert "no training picture of class cat can be read: save them anew" in refused(*words)
 
 
 def test_further_pictures_become_unlabeled_images_of_a_data_set_that_is_there(album, tmp_path, capsys):

@@ -26,6 +26,9 @@ ALSO_CALLED = {
     "val": TEST,
     "unlabelled": UNLABELED,
 }
+"""names that such folders have elsewhere"""
+MOST_NAMED = 3
+"""pictures that cannot be read, of which no more are named"""
 LAYOUT = "train/CLASS, test/CLASS and unlabeled, or CLASS and unlabeled"
 
 
@@ -190,10 +193,13 @@ def troubles(paths: Sequence[Path]) -> dict[Path, str]:
 
 
 def without(found: Found, bad: Collection[Path]) -> Found:
-    """The pictures but for bad ones; a class that has none left for training is refused."""
+    """The pictures but for bad ones; refused where none are left to train a class by, or to test by."""
     train, test = ([(path, label) for path, label in part if path not in bad] for part in (found.train, found.test))
-    if empty := [name for label, name in enumerate(found.classes) if label not in {its for _, its in train}]:
-        raise ValueError(f"no picture of class {printable(empty[0])} can be read: save them anew")
+    trained = {label for _, label in train}
+    if empty := [name for label, name in enumerate(found.classes) if label not in trained]:
+        raise ValueError(f"no training picture of class {printable(empty[0])} can be read: save them anew")
+    if not test:
+        raise ValueError("no test picture can be read: save them anew")
     return replace(found, train=train, test=test, unlabeled=[path for path in found.unlabeled if path not in bad])
 
 
@@ -207,10 +213,9 @@ def told_at_once(paths: Sequence[Path]) -> Generator[None]:
         if len(bad) < 2:
             raise
         (_, *others), sentence = bad, next(iter(bad.values()))
-        some = ", ".join(
-            [*(printable(Path(*path.parts[-2:])) for path in others[:3]), *(["…"] if len(others) > 3 else [])]
-        )
-        more = f"{counted(len(others), 'more picture')} cannot be read either ({some})"
+        some = ", ".join(printable(Path(*path.parts[-2:])) for path in others[:MOST_NAMED])
+        rest = ", …" if len(others) > MOST_NAMED else ""
+        more = f"{counted(len(others), 'more picture')} cannot be read either ({some}{rest})"
         raise ValueError(f"{sentence}; {more}: --skip-damaged leaves all of them out") from None
 
 

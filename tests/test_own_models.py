@@ -18,7 +18,7 @@ from unperturbed.engine import Accelerated, Engine, layout_kept
 from unperturbed.engine.constant import constant
 from unperturbed.engine.layouts import PLAIN, lay_out, layout_for
 
-SOLVER = up.PGD(steps=2)
+SOLVER = up.PGD(steps=2, step_size=4 / 255)
 ATTACKS = {"pgd": up.attacks.pgd(steps=2), "random": up.attacks.random(draws=2), "ddn": up.attacks.DDN(steps=2)}
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -383,3 +384,41 @@ def test_networks_that_keep_results_of_operations_are_averaged_and_estimated_as_
 
     old, new = (ended(norm) for norm in (nn.utils.weight_norm, nn.utils.parametrizations.weight_norm))
     assert torch.allclose(old(as_float(IMAGES.labeled)), new(as_float(IMAGES.labeled)), atol=1e-6)
+
+
+class Counting(nn.Module):
+    """It remembers how often it was trained, and its weights do not tell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = network()
+        self.register_buffer("times", torch.zeros(()), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.times += 1.0
+        return self.inner(x - 0.01 * self.times)
+
+
+def test_an_average_that_labels_goes_on_with_all_that_it_remembers():
+    def run() -> Trainer:
+        return trainer(f=Counting(), labeler="average", averaging=Average(decay=0.9), objective=SRT(solver=FGSM()))
+
+    whole, stopped, resumed = run(), run(), run()
+    whole.run()
+    for _ in range(10):
+        stopped.advance()
+    resumed.resume(deepcopy(stopped.state()))
+    resumed.run()
+    assert all(torch.equal(*pair) for pair in zip(whole.f.parameters(), resumed.f.parameters(), strict=True))
+
+
+def test_weights_are_perturbed_under_an_objective_without_a_solver():
+    @dataclass(frozen=True)
+    class Searchless:
+        solver: None = None
+
+        def __call__(self, f: nn.Module, batch: Batch, rng: torch.Generator) -> Terms:
+            return Standard()(f, batch, rng)
+
+    trainer(objective=Searchless(), steps=2, weight_perturbation=0.01).run()

@@ -537,6 +537,7 @@ def test_weights_that_are_cut_off_are_written_again_by_the_command_that_is_named
             "--checkpoint-seconds must be a finite number of at least 0",
         ),
         (["train", RECIPE, "--unlabeled", "--steps", "3"], "--unlabeled names no file and no folder"),
+        (["train", RECIPE, "--unlabeled", "a.npy", "--unlabeled=b.npy"], "--unlabeled is given twice, and the last"),
     ],
 )
 def test_a_slip_is_answered_with_what_to_write(refused, words, sentence):

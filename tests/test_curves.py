@@ -374,6 +374,21 @@ def test_a_sweep_takes_over_a_report_that_was_made_in_batches_of_the_usual_size(
     assert found.reports[1.0]["pgd"] is whole["pgd"]
 
 
+def test_a_sweep_is_not_made_again_for_a_report_with_another_budget(linear, tmp_path, monkeypatch):
+    images, labels = torch.rand(4, 1, 1, 1), torch.tensor([0, 1, 0, 1])
+    whole = evaluation.evaluate(linear, images, labels, {"pgd": pgd(eps=0.1)}, device="cpu")
+
+    def attacks_at(fraction):
+        return {"pgd": pgd(eps=0.2 * fraction)}
+
+    def run():
+        return sweep(linear, images, labels, attacks_at, (1.0,), tmp_path, eps=0.2, at_most=whole, device="cpu")
+
+    first = run()
+    monkeypatch.setattr(evaluation, "run_attack", pytest.fail)
+    assert run().reports[1.0]["pgd"].settings == first.reports[1.0]["pgd"].settings != whole["pgd"].settings
+
+
 def test_a_sweep_takes_over_an_attack_that_was_left_out_of_it_at_first(linear, tmp_path):
     images, labels = torch.rand(4, 1, 1, 1), torch.tensor([0, 1, 0, 1])
 

@@ -322,6 +322,21 @@ def test_attacks_that_go_to_different_budgets_are_refused(runs, refused, capsys)
     assert "evaluate both with one budget" in sentence
 
 
+def test_attacks_of_one_budget_that_search_otherwise_are_refused_with_what_they_differ_by(runs, refused, capsys):
+    for run, steps in (("low", 1), ("high", 2)):
+        size = ["--budget.rotation", "1", "--budget.translation", "0", "--budget.steps", str(steps)]
+        main(["evaluate", run, "--attacks", "pgd+", "--images", "20", *size, "--device", "cpu"])
+    capsys.readouterr()
+    sentence = refused("curve", "lambda", "low", "high", "--attacks", "pgd+")
+    assert "pgd+ goes to steps=2 in the report of high and to steps=1 in that of low" in sentence
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_lines_and_marks_look_different_from_each_other(marked):
+    looks = [tuple(figures.look(number, marked=marked).values()) for number in range(16)]
+    assert len({*looks}) == 16
+
+
 @pytest.mark.parametrize("words", ["$x^{$", "_hidden", "a\nb\x1b[31m", "\\frac{", "<script>"])
 def test_names_of_strangers_are_shown_as_text(words):
     panel = Panel(title=words, x_label="x", y_label="y", lines=(Line(label=words, x=(0.0, 1.0), y=(0.0, 1.0)),))

@@ -30,7 +30,7 @@ from unperturbed.page.markup import script_data, text
 from unperturbed.page.pages import navigation, summary_of, title_of
 from unperturbed.page.pictures import balanced, draw_pictures, sheet_of
 from unperturbed.page.sections import Chapter, findings, gallery, lines_of, page_command
-from unperturbed.page.tables import results_table, training_table, trust_section
+from unperturbed.page.tables import results_table, told_of, training_table, trust_section
 from unperturbed.recipes import RECIPES, usual_budget
 from unperturbed.recipes.against import against
 from unperturbed.recipes.inferred import budget_of
@@ -156,6 +156,28 @@ def test_attacks_of_one_budget_are_told_apart_by_their_settings(group):
     labels = [column.label for column in columns_of(pair)]
     assert len({*labels}) == 4
     assert labels[2] == f"FGSM, {others[0].settings}"
+
+
+def test_a_table_tells_by_what_attacks_of_one_budget_differ(group):
+    report = group.runs[0].report
+    first, other = (
+        replace(report.attacks[0], name="pgd+", budget="PGD, then Grid", settings=f"S(PGD(steps={steps}, eps=0.15))")
+        for steps in (1, 20)
+    )
+    pair = replace(
+        group,
+        runs=tuple(
+            replace(group.runs[0], report=replace(report, attacks=(attack,), subject=f"of {number}"))
+            for number, attack in enumerate((first, other))
+        ),
+    )
+    columns = columns_of(pair)
+    assert [column.label for column in columns] == ["PGD+, steps=1", "PGD+, steps=20"]
+    assert [told_of(column, columns) for column in columns] == [
+        "PGD, then Grid; steps=1",
+        "PGD, then Grid; steps=20",
+    ]
+    assert told_of(columns[0], columns[:1]) == "PGD, then Grid"
 
 
 def test_the_best_of_a_column_is_marked_and_a_run_alone_is_not(group):

@@ -10,6 +10,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import safetensors
+import safetensors.torch
 import torch
 from PIL import Image
 
@@ -492,3 +494,29 @@ def test_an_answer_stands_where_an_attack_leaves_its_class():
     assert [cell.strip() for cell in second.split("│")[1:-1]] == ["b.png", "dog", "80.0%", "cat"]
     assert [cell.strip() for cell in third.split("│")[1:-1]] == ["c.png", "dog", "70.0%", "NaN"]
     assert last == "answers that stand under pgd (Linf 0.1): 1 of 3"
+
+
+def test_names_are_shown_as_they_are_and_to_their_end():
+    finished = SimpleNamespace(classes=(":dog:",))
+    paths = [Path("holiday_" * 20) / f"{number}.png" for number in range(2)]
+    rows = answered(finished, paths, torch.tensor([0, 0]), torch.tensor([1.0, 1.0]), None)
+    text = "".join(line.split("│")[1].strip() for line in as_text(rows, None).splitlines() if "│" in line)
+    assert all(str(path) in text for path in paths)
+    assert ":dog:" in as_text(rows, None)
+
+
+def test_a_model_that_answers_nan_and_a_folder_without_pictures_are_refused(album, tmp_path):
+    packed(album, tmp_path / "my.npz")
+    run = tmp_path / "run"
+    recipe = ["digits-pixel-srt", "--data.name", tmp_path / "my.npz", "--data.labeled", "None", "--batch", 8]
+    cli.main(["train", *map(str, recipe), "--steps", "2", "--data.crop", "0", "--out", str(run)])
+    (tmp_path / "empty").mkdir()
+    picture = album / "cat" / "3.png"
+    assert "empty holds no picture" in refused("predict", run, picture, tmp_path / "empty")
+    weights = safetensors.torch.load_file(run / "model.safetensors")
+    with safetensors.safe_open(run / "model.safetensors", "pt") as file:
+        told = file.metadata()
+    spoiled = {name: tensor * torch.nan for name, tensor in weights.items()}
+    safetensors.torch.save_file(spoiled, run / "model.safetensors", metadata=told)
+    assert "the model answers" in refused("predict", run, picture)
+    assert "3.png with NaN" in refused("predict", run, picture)

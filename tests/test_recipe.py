@@ -428,3 +428,8 @@ def test_a_rate_alone_is_no_schedule(rate):
 
 def test_any_function_of_the_progress_is_a_schedule():
     assert SGD(rate=lambda progress: 0.1 * (1 - progress)).rate(0.5) == 0.05
+
+
+def test_a_field_that_stands_twice_in_a_file_is_refused():
+    with pytest.raises(ValueError, match=r"mine\.json: 'seed' stands there twice"):
+        loads('{"seed": 3, "steps": 10, "seed": 0}', "mine.json")

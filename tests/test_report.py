@@ -241,6 +241,7 @@ DAMAGE = {
     "a seed in words": lambda tree: changed(tree, "some", "seed"),
     "a subject that is a number": lambda tree: changed(tree, 3, "subject"),
     "no provenance": lambda tree: changed(tree, None, "provenance"),
+    "an accuracy beyond all floats": lambda tree: changed(tree, 10**400, "attacks", 0, "accuracy"),
 }
 
 

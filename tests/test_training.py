@@ -24,8 +24,10 @@ from torch.utils.data import TensorDataset
 
 from tiny import TINY
 from unperturbed import cli, training
+from unperturbed.attacks import pgd
 from unperturbed.data import Data
 from unperturbed.datasets import load
+from unperturbed.evaluation import evaluate
 from unperturbed.fitting import fit
 from unperturbed.guards import DivergedError, sees_unlabeled
 from unperturbed.models import DigitsCNN, SmallCNN
@@ -693,6 +695,24 @@ def test_fit_does_not_take_what_a_stranger_calls_a_solver_for_one():
     settings = {"labeled": stripes(20), "objective": OwnSearch(), "steps": 2, "batch": 20, "device": "cpu"}
     fit(dense(), **settings)
     fit(dense(), held_out=stripes(10), **settings)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, torch.tensor])
+def test_whole_numbers_of_any_kind_count_as_those_of_python(kind):
+    settings = {"labeled": stripes(20), "held_out": stripes(10), "device": "cpu"}
+    plain = {"seed": 3, "batch": 8, "microbatch": 4, "steps": 3, "least_labeled": 2}
+    one, other = (
+        fit(dense(), **settings, **{name: make(value) for name, value in plain.items()}) for make in (int, kind)
+    )
+    assert torch.equal(next(one.parameters()), next(other.parameters()))
+    reports = [
+        evaluate(one, *stripes(10), {"pgd": pgd(eps=0.1)}, seed=make(3), batch=make(4)).dumps()
+        for make in (int, kind)
+    ]
+    subjects = {json.loads(report)["subject"] for report in reports}
+    assert len(subjects) == 1
+    with pytest.raises(ValueError, match=r"seed must be a whole number, got 3\.0"):
+        fit(dense(), labeled=stripes(20), seed=3.0)
 
 
 def test_fit_says_where_held_out_images_choose_nothing():

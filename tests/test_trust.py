@@ -15,6 +15,7 @@ from unperturbed.losses import Against, margin
 from unperturbed.models import DigitsCNN
 from unperturbed.neighborhoods import L2, Blur, Linf, Spatial
 from unperturbed.trust import CHECKS, Card, Finding, trust
+from unperturbed.trust import card as card_room
 from unperturbed.trust.binarization import last_linear
 from unperturbed.trust.check import noticeable
 from unperturbed.trust.examination import affordable
@@ -366,6 +367,11 @@ def test_the_card_reads_well_and_fits_into_json():
     assert "first: " not in table
     assert "second [x]" in table
     assert json.loads(json.dumps(card.plain()))["flags"] == ["second"]
+    for seconds in ("NaN", "Infinity", "-1"):
+        with pytest.raises(
+            ValueError, match=r"mine.json is no trust card that can be read .9 images in .* seconds can"
+        ):
+            card_room.loads(json.dumps(card.plain()).replace('"seconds": 1.5', f'"seconds": {seconds}'), "mine.json")
     with pytest.raises(KeyError, match="no check 'fourth' on this card, which has first, second, third"):
         card["fourth"]
 

@@ -1,5 +1,6 @@
 """Several runs side by side: read from their directories, named, and refused where they cannot be compared."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
@@ -162,20 +163,29 @@ def spoken_field(name: str) -> str:
 
 
 def comparable_reports(runs: Sequence[Run]) -> tuple[Report, ...]:
-    """The reports of these runs, which must be on the same test images; attacks of one name must go equally far."""
+    """The reports of these runs, which must be on the same test images; attacks of one name must be the same."""
     reports = tuple(run.report() for run in runs)
     require_same_images(runs, reports)
     for run, report in zip(runs, reports, strict=True):
         for result in report.attacks:
             for first, other in zip(runs, reports, strict=True):
-                budgets = {theirs.name: theirs.budget for theirs in other.attacks}
-                if budgets.get(result.name, result.budget) != result.budget:
+                theirs = next((each for each in other.attacks if each.name == result.name), result)
+                if (theirs.budget, theirs.settings) != (result.budget, result.settings):
+                    far = [(result.budget, theirs.budget), differing_settings(result.settings, theirs.settings)]
+                    ours, its = far[result.budget == theirs.budget]
                     raise ValueError(
-                        f"{printable(result.name)} goes to {printable(budgets[result.name])} in the report of "
-                        f"{printable(first.path)} and to {printable(result.budget)} in that of "
+                        f"{printable(result.name)} goes to {printable(its)} in the report of "
+                        f"{printable(first.path)} and to {printable(ours)} in that of "
                         f"{printable(run.path)}: evaluate both with one budget"
                     )
     return reports
+
+
+def differing_settings(*settings: str) -> tuple[str, ...]:
+    """Of the settings of several attacks, each in words, those in which they differ; all of them where none does."""
+    pairs = [re.findall(r"\w+=[^\s,()]+", each) for each in settings]
+    differing = [[pair for pair in mine if any(pair not in its for its in pairs)] for mine in pairs]
+    return tuple(", ".join(mine) or each for mine, each in zip(differing, settings, strict=True))
 
 
 def require_same_images(runs: Sequence[Run], reports: Sequence[Report]) -> None:

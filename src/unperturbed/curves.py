@@ -24,7 +24,7 @@ from .comparison import (
 )
 from .data import split
 from .datasets import load
-from .printing import in_shell, printable
+from .printing import in_shell, is_number, printable
 from .progress import HELD_OUT
 from .recipe import Recipe
 from .recipes.budgets import require_attack
@@ -297,4 +297,4 @@ def log_of(run: Run) -> list[dict[str, float]]:
 
 def is_whole(record: Mapping[str, object]) -> bool:
     """Whether a line of a log holds the numbers that each of them has."""
-    return all(isinstance(record.get(name), int | float) for name in (*TRAINING, "seconds") if name != HELD_OUT)
+    return all(is_number(record.get(name)) for name in (*TRAINING, "seconds") if name != HELD_OUT)

@@ -24,7 +24,7 @@ from .processes import own_device, present
 from .report import AttackResult, Report
 from .risks import NO_CLASS, decided
 from .runtime import derived_seed, generator, pick_device, provenance, random_numbers_kept
-from .solvers import require_count, takes
+from .solvers import require_count, takes, whole_number
 from .unfinished import Part, Unfinished
 
 ROUNDING = 1e-6
@@ -79,7 +79,8 @@ def evaluate(
     require_tensor(images, "images")
     if len(images) == 0:
         raise ValueError("no image was given, expected at least one to evaluate on")
-    batch = usual_batch(images, where) if batch is None else batch
+    batch = usual_batch(images, where) if batch is None else whole_number("batch", batch)
+    seed = whole_number("seed", seed)
     require_count("batch", batch)
     check_model(f)
     f.to(where)

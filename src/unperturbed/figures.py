@@ -224,7 +224,7 @@ def look(number: int, *, marked: bool) -> dict[str, Any]:
     return {
         "color": COLORS[number % len(COLORS)],
         "marker": MARKERS[number % len(MARKERS)] if marked else "",
-        "linestyle": STYLES[(number // len(COLORS) if marked else number) % len(STYLES)],
+        "linestyle": STYLES[(number // len(COLORS) + (0 if marked else number)) % len(STYLES)],
     }
 
 

@@ -17,7 +17,7 @@ from .progress import Warnings, Watcher
 from .recipe import SGD, Recipe, Validation
 from .runtime import pick_device
 from .schedules import Cyclic, Ramp
-from .solvers import Solver, Strongest, require_count
+from .solvers import Solver, Strongest, require_count, whole_number
 from .trainer import Trainer
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -58,6 +58,9 @@ def fit(
     What looks wrong, as a C(x) that becomes constant, is a warning, unless a watcher is told.
     """
     check_model(model)
+    steps, seed, least_labeled = map(whole_number, ("steps", "seed", "least_labeled"), (steps, seed, least_labeled))
+    batch = None if batch is None else whole_number("batch", batch)
+    microbatch = None if microbatch is None else whole_number("microbatch", microbatch)
     objective, optimizer = objective or SRT(), optimizer or SGD(rate=Cyclic(peak=0.05))
     ramp, averaging = Ramp(over=0.5) if ramp is None else ramp, Average() if averaging is None else averaging
     require_kinds(objective, optimizer, ramp, averaging)

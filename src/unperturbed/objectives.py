@@ -228,7 +228,7 @@ def with_solvers(objective: Objective, change: Callable[[Solver], Solver]) -> Ob
     for slot in fields(objective):
         part = getattr(objective, slot.name)
         if slot.name == "solver":
-            changes[slot.name] = change(part)
+            changes[slot.name] = None if part is None else change(part)
         elif slot.name == "objectives":
             changes[slot.name] = tuple(with_solvers(one, change) for one in part)
     return replace(objective, **changes)

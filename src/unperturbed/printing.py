@@ -29,6 +29,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f", did you mean {close[0]!r}?" if close else ""
 
 
+def is_number(value: object) -> bool:
+    """Whether it is a number, and none with so many digits that it is more than any float."""
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < 1e300)
+
+
 def counted(count: int, noun: str) -> str:
     """So many of something: 1 run, 2 runs."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

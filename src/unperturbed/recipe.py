@@ -1,6 +1,7 @@
 """A recipe: all that decides a training run, as one value that JSON stores and the command line edits."""
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NoReturn, cast, get_args
@@ -248,6 +249,7 @@ def loads(text: str, source: str = "the recipe") -> Recipe:
     try:
         tree = json.loads(
             text,
+            object_pairs_hook=lambda pairs: each_once(pairs, source),
             parse_constant=lambda word: refuse(source, f"{word} is not a number"),
             parse_int=lambda digits: int(digits) if len(digits) < 400 else refuse(source, "a number is too large"),
         )
@@ -258,6 +260,14 @@ def loads(text: str, source: str = "the recipe") -> Recipe:
         ) from None
     except RecursionError:
         raise ValueError(f"{printable(source)} is nested too deeply to be a recipe") from None
+
+
+def each_once(pairs: list[tuple[str, object]], source: str) -> dict[str, object]:
+    """The fields of a part of a recipe; one that stands there twice is refused: which of its values is meant?"""
+    counts = Counter(name for name, _ in pairs)
+    if twice := [name for name, count in counts.items() if count > 1]:
+        refuse(source, f"{quoted(twice[0])} stands there twice")
+    return dict(pairs)
 
 
 def read(path: Path) -> Recipe:

@@ -232,7 +232,7 @@ def loads(text: str, source: str = "the report") -> Report:
     except NewerFormatError:
         reason = "no report that this version can read (a newer version of unperturbed wrote it: update unperturbed)"
         raise ValueError(f"{printable(source)} is {reason}") from None
-    except (KeyError, TypeError, AttributeError, RuntimeError, RecursionError, zlib.error) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError, RuntimeError, RecursionError, zlib.error) as error:
         reason = f"no report of unperturbed ({type(error).__name__}: {shortened(error)})"
         raise ValueError(f"{printable(source)} is {reason}: delete it and evaluate again") from None
     except ValueError as error:

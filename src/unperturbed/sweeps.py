@@ -132,7 +132,8 @@ def joined(earlier: Report | None, at_hand: Report | None, attacks: Mapping[str,
     """What an earlier sweep and a report at hand know of these attacks; the sweep's alone where they do not fit."""
     if at_hand is None or (earlier is not None and earlier.subject != at_hand.subject):
         return earlier
-    known = tuple(result for result in at_hand.attacks if result.name in attacks)
+    wanted = {(name, settings_of(attack)) for name, attack in attacks.items()}
+    known = tuple(result for result in at_hand.attacks if (result.name, result.settings) in wanted)
     names = {result.name for result in known}
     others = () if earlier is None else tuple(result for result in earlier.attacks if result.name not in names)
     ways = provenance_of_both(at_hand.provenance, earlier.provenance) if earlier and others else at_hand.provenance

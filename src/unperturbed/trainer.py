@@ -247,6 +247,7 @@ class Trainer:
             "optimizer": self.outer.sgd.state_dict(),
             "since_log": self.outer.since_log,
             "average": self.average.module.state_dict() if self.average else {},
+            "average_buffers": unsaved_buffers(self.average.module) if self.average else {},
             "best": self.selection.best,
             "measured": self.selection.measured,
             "fallen": self.selection.fallen,
@@ -265,6 +266,7 @@ class Trainer:
             self.selection.measured = [*state.get("measured", ())]  # Old checkpoints hold none.
             if self.average is not None:
                 self.average.module.load_state_dict(state["average"])
+                put_back(self.average.module, state.get("average_buffers", {}))
             self.outer.since_log.copy_(state["since_log"])
             self.alarm.best_accuracy, self.alarm.raised = state["best_labeled_accuracy"], state["warned"]
         except (KeyError, RuntimeError, ValueError, TypeError, AttributeError) as error:

@@ -3,8 +3,9 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from math import isfinite
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, cast
 
 from .. import recipe as recipe_files
 from .. import report as reports
@@ -109,7 +110,16 @@ def curve(arguments: list[str]) -> None:
     panels = panels_of(words[0], command, runs)
     save(draw_panels(panels, columns=command.columns), files)
     written = printable(f"written: {', '.join(map(str, files))}")
-    print(json.dumps([asdict(panel) for panel in panels]) if command.json else written)
+    print(json.dumps(finite([asdict(panel) for panel in panels])) if command.json else written)
+
+
+def finite(value: Any) -> Any:
+    """The same with nothing in the place of NaN and infinity, which JSON has not."""
+    if isinstance(value, dict):
+        return {name: finite(each) for name, each in cast(dict[str, Any], value).items()}
+    if isinstance(value, list | tuple):
+        return [finite(each) for each in cast(Sequence[Any], value)]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def panels_of(kind: str, command: Curve, runs: Sequence[Run]) -> tuple[Panel, ...]:

@@ -66,14 +66,18 @@ def predict(arguments: list[str]) -> None:
     attacks = chosen(command.budget.attacks(), command.attacks) if command.attacks else {}
     for option in idle_options(command.budget, usual_budget(name), attacks):
         print(f"unperturbed: {option} changes none of {', '.join(attacks)}: name other attacks", file=sys.stderr)
-    paths = [path for word in words[1:] for path in pictures_in(Path(word))]
-    if not paths:
-        raise ValueError(f"{printable(words[1])} holds no picture: name a picture, or a folder of pictures")
+    found = {word: pictures_in(Path(word)) for word in words[1:]}
+    if empty := [word for word, pictures in found.items() if not pictures]:
+        raise ValueError(f"{printable(empty[0])} holds no picture: name a picture, or a folder of pictures")
+    paths = [path for word in words[1:] for path in found[word]]
     device = pick_device(command.device)
     finished = load(words[0], folder=command.data)
     finished.model.to(device)
     images = read_pictures(paths, finished.shape)
     sure, answers = finished.probabilities(images).max(1)
+    if not sure.isfinite().all():
+        first = printable(paths[int(sure.isfinite().logical_not().nonzero()[0])])
+        raise ValueError(f"the model answers {first} with NaN: look for what makes it, or train it again")
     report = None
     if attacks:
         with watching() as watcher:
@@ -110,15 +114,17 @@ def answered(
 def as_text(rows: list[dict[str, Any]], report: Report | None, width: int = 118) -> str:
     """A line for each picture, and how many answers stand."""
     attacks = [] if report is None else report.attacks
-    table = Table("picture", "answer")
-    table.add_column("sure", justify="right")
+    table = Table()
+    for name in ("picture", "answer"):
+        table.add_column(name, overflow="fold")
+    table.add_column("sure", justify="right", no_wrap=True)
     for result in attacks:
-        table.add_column(f"under {result.name}")
+        table.add_column(f"under {result.name}", overflow="fold")
     for row in rows:
         under = [STANDS if found["stands"] else found["answer"] or "NaN" for found in row["under"].values()]
         cells = (row["picture"], row["answer"], f"{row['probability']:.1%}", *under)
         table.add_row(*(escape(printable(cell)) for cell in cells))
-    console = Console(width=width, force_terminal=sys.stdout.isatty(), highlight=False)
+    console = Console(width=width, emoji=False, force_terminal=sys.stdout.isatty(), highlight=False)
     with console.capture() as captured:
         console.print(table)
     lines = [

@@ -67,6 +67,8 @@ def train(arguments: list[str]) -> None:
         with_files(parse(Train, rest, default=Train(recipe=default), usage="train RECIPE")) for default in defaults
     ]
     command = commands[0]
+    if sum(word.partition("=")[0] == "--unlabeled" for word in rest) > 1:
+        raise ValueError("--unlabeled is given twice, and the last would count alone: name all files behind one")
     if "--unlabeled" in rest and not command.unlabeled:
         raise ValueError(
             "--unlabeled names no file and no folder, as where a pattern matches none: name some, or omit it"

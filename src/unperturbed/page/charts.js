@@ -43,7 +43,7 @@ function drawAccuracies(chapter, number) {
           array: cells.map((cell) => (cell ? 100 * (cell[2] - cell[0]) : 0)),
           arrayminus: cells.map((cell) => (cell ? 100 * (cell[0] - cell[1]) : 0)),
         },
-        marker: { color: cycled(COLORS, column), symbol: cycled(MARKS, column), size: 10 },
+        marker: { color: cycled(COLORS, column), symbol: cycled(MARKS, column + Math.floor(column / COLORS.length)), size: 10 },
         hovertemplate: "%{y}: %{x:.1f} %",
       };
     });
@@ -66,7 +66,7 @@ function drawCurves(chapter, number) {
       return {
         type: "scatter", mode: line.x.length > 20 ? "lines" : "lines+markers", name: words(line.run),
         x: line.x, y: line.y,
-        line: { color: cycled(COLORS, run), dash: cycled(DASHES, Math.floor(run / 2)), width: 2 },
+        line: { color: cycled(COLORS, run), dash: cycled(DASHES, Math.floor(run / 2) + Math.floor(run / COLORS.length)), width: 2 },
       };
     });
     const scale = panel.measured === "loss" ? { type: "log", nticks: 8 } : {};

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from ..comparison import differing_settings
 from ..curves import Panel, is_whole, training_curves
 from ..recipes.published import published
 from ..recipes.words import ATTACKS
@@ -78,12 +79,14 @@ def columns_of(group: Group) -> list[Column]:
 
 
 def label_of(result: AttackResult, others: Iterable[AttackResult]) -> str:
-    """The attack as the paper writes it; with its budget, or else its settings, where others have the same name."""
-    budgets = [other.budget for other in others if other.name == result.name]
+    """The attack as the paper writes it; with its budget, or else what it differs by, where others have its name."""
+    namesakes = [other for other in others if other.name == result.name]
     title = ATTACKS.get(result.name, result.name)
-    if len(budgets) == 1:
+    if len(namesakes) == 1:
         return title
-    return f"{title}, {result.budget if budgets.count(result.budget) == 1 else result.settings}"
+    alike = [other.settings for other in namesakes if other.budget == result.budget]
+    differing = dict(zip(alike, differing_settings(*alike), strict=True))[result.settings]
+    return f"{title}, {result.budget if len(alike) == 1 else differing}"
 
 
 def result_of(report: Report, column: Column) -> AttackResult | None:

@@ -80,7 +80,7 @@ def results_table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     """Clean and attacked accuracy of every run, with intervals, the best marked, the paper's number below ours."""
     worst = any(row.worst is not None for row in rows)
     head = [column_head("run", "test images"), column_head("clean", "no attack")]
-    head += [column_head(column.title, column.budget) for column in columns]
+    head += [column_head(column.title, told_of(column, columns)) for column in columns]
     head += [column_head("worst case", "of all attacks, image by image")] if worst else []
     body = [
         [
@@ -102,6 +102,12 @@ def results_table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     return table(caption, head, body, name="Accuracy under attack", kind="results")
 
 
+def told_of(column: Column, columns: Sequence[Column]) -> str:
+    """The budget of an attack, with what it differs by where another of the same name has the same budget."""
+    alike = [each for each in columns if (each.title, each.budget) == (column.title, column.budget)]
+    return column.budget if len(alike) == 1 else f"{column.budget}; {column.label.removeprefix(f'{column.title}, ')}"
+
+
 def accuracy_cell(found: Accuracy | None, images: int) -> str:
     """An accuracy, its interval, and what the paper has."""
     if found is None:
@@ -119,7 +125,7 @@ def accuracy_cell(found: Accuracy | None, images: int) -> str:
 def attacks_table(columns: Sequence[Column]) -> str:
     """The settings of every attack, folded up."""
     rows = [
-        (row_head(column.title), cell(column.budget), f"<td><code>{text(column.settings)}</code></td>")
+        (row_head(column.title), cell(told_of(column, columns)), f"<td><code>{text(column.settings)}</code></td>")
         for column in columns
     ]
     head = [column_head(word) for word in ("attack", "budget", "settings")]

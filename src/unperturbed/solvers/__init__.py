@@ -5,7 +5,7 @@ A solver never sees a model or a label. It sees `loss`, which maps perturbed ima
 
 from .ascent import FGSM, NFGSM, PGD, MomentumPGD, PowerIteration, climbed
 from .compound import Sequential, Strongest
-from .definition import Solver, require_choice, require_count, require_positive, require_solver, takes
+from .definition import Solver, require_choice, require_count, require_positive, require_solver, takes, whole_number
 from .search import Grid, WorstOfK
 
 __all__ = [
@@ -25,4 +25,5 @@ __all__ = [
     "require_positive",
     "require_solver",
     "takes",
+    "whole_number",
 ]

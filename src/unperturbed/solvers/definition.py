@@ -2,7 +2,8 @@
 
 from inspect import signature
 from numbers import Integral, Real
-from typing import Any, Protocol, runtime_checkable
+from operator import index
+from typing import Any, Protocol, SupportsIndex, cast, runtime_checkable
 
 import torch
 from torch import Generator, Tensor
@@ -51,6 +52,14 @@ def require_count(name: str, value: int) -> None:
         raise ValueError(f"{name} must be at least 1, got {value}")
     if value >= 2**63:
         raise ValueError(f"{name} must be below 2 ** 63, by which torch counts, got {value}: lower it")
+
+
+def whole_number(name: str, value: object) -> int:
+    """The number as one of Python; refused where it is not whole."""
+    try:
+        return index(cast(SupportsIndex, value))
+    except TypeError:
+        raise ValueError(f"{name} must be a whole number, got {value!r}") from None
 
 
 def require_positive(name: str, value: float) -> None:

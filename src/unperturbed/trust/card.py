@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from math import inf
 from typing import Any, Literal, cast
 
 from rich.console import Console
@@ -137,6 +138,8 @@ def loads(text: str, source: str = "the trust card") -> Card:
         )
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ValueError(unreadable(source, f"{type(error).__name__}: {shortened(error)}")) from None
+    if not (0 <= card.seconds < inf and card.images >= 0):
+        raise ValueError(unreadable(source, f"{card.images} images in {card.seconds:g} seconds cannot be"))
     for finding in card.findings:
         if finding.verdict not in COUNTED or not all(isinstance(getattr(finding, name), str) for name in names):
             raise ValueError(unreadable(source, f"its finding {quoted(finding.check)} is damaged"))

@@ -353,7 +353,7 @@ def within_test(folder):
         (
             several_damaged,
             "1.PNG is no picture that can be read: leave it out, or save it anew; 2 more pictures cannot be read "
-            "either (cat/1.png, unlabeled/2.png): --skip-damaged leaves all of them out",
+            "either (cat/1.png, unlabeled/2.png): --skip-damaged does without",
         ),
         (
             within_train,
@@ -364,7 +364,7 @@ def within_test(folder):
             "test/Unlabeled would be a class, expected the pictures without a label outside of test: put it",
         ),
         (damaged, "0.png is damaged ("),
-        (text, "0.png is no picture that can be read: leave it out, or save it anew"),
+        (text, "0.png is no picture that can be read: leave it out, or save it anew: --skip-damaged does without"),
         (deep, "0.png has more than eight bits for a number (I"),
         (huge, "0.png is a picture of absurd size: make it smaller, or leave it out"),
         (loose, "loose.png lies in no folder of a class: put it into one, or into unlabeled"),
@@ -417,15 +417,21 @@ def test_further_pictures_become_unlabeled_images_of_a_data_set_that_is_there(al
     more.unlink()
     (further / "broken.png").write_bytes(b"no picture")
     (further / "also.png").write_bytes(b"no picture")
-    assert "1 more picture cannot be read either (further/broken.png): --skip-damaged leaves" in refused(*words)
+    assert "1 more picture cannot be read either (further/broken.png): --skip-damaged does" in refused(*words)
     cli.main([*words, "--skip-damaged"])
     assert len(np.load(more)) == 3
     more.unlink()
     for wrong, sentence in (
         (["--size", "8"], "--size would do nothing, for --like tells the shape of all images"),
         (["--out", str(tmp_path / "more.npz")], "--out must end in .npy"),
+        (["--like", "my.npz", "--data", str(tmp_path / "nowhere")], "the data file my.npz does not exist"),
     ):
         assert sentence in refused(*words, *wrong)
+    cli.main([*words, "--skip-damaged", "--like", "my.npz", "--data", str(tmp_path)])
+    assert len(np.load(more)) == 3
+    assert "--data would do nothing, for no data set is named by --like" in refused(
+        "pack", further, "--data", tmp_path
+    )
     (tmp_path / "empty").mkdir()
     empty = ["pack", str(tmp_path / "empty"), *words[2:4], "--out", str(tmp_path / "none.npy")]
     assert "empty has no pictures: name a folder that does" in refused(*empty)

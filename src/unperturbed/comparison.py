@@ -171,8 +171,9 @@ def comparable_reports(runs: Sequence[Run]) -> tuple[Report, ...]:
             for first, other in zip(runs, reports, strict=True):
                 theirs = next((each for each in other.attacks if each.name == result.name), result)
                 if (theirs.budget, theirs.settings) != (result.budget, result.settings):
-                    far = [(result.budget, theirs.budget), differing_settings(result.settings, theirs.settings)]
-                    ours, its = far[result.budget == theirs.budget]
+                    ours, its = result.budget, theirs.budget
+                    if ours == its:
+                        ours, its = differing_settings(result.settings, theirs.settings)
                     raise ValueError(
                         f"{printable(result.name)} goes to {printable(its)} in the report of "
                         f"{printable(first.path)} and to {printable(ours)} in that of "

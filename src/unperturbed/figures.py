@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from .curves import Line, Panel
-from .files import explained, write_whole
+from .files import explained, write_anew
 from .printing import printable
 from .surfaces import Surface
 
@@ -75,9 +75,7 @@ def save(figure: Figure, files: Sequence[Path]) -> None:
     """Write the figure to each of these files, whole or not at all."""
     contents = [rendered(figure, file.suffix.lower().removeprefix(".")) for file in files]
     for file, content in zip(files, contents, strict=True):
-        with explained(file):
-            file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, content)
+        write_anew(file, content)
 
 
 def rendered(figure: Figure, kind: str) -> bytes:

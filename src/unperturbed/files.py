@@ -42,6 +42,13 @@ def write_whole(path: Path, content: bytes, *, before: Path | None = None) -> No
         flush_names(path.parent)
 
 
+def write_anew(path: Path, content: bytes) -> None:
+    """Write a file whole, in a folder that is made if it is not there."""
+    with explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, content)
+
+
 def set_aside(path: Path) -> Path:
     """Keep a copy of a file that is about to be replaced, under a name that its content decides, and return it."""
     content = path.read_bytes()

@@ -210,13 +210,13 @@ def told_at_once(paths: Sequence[Path]) -> Generator[None]:
         yield
     except ValueError:
         bad = troubles(paths)
-        if len(bad) < 2:
+        if not bad:
             raise
         (_, *others), sentence = bad, next(iter(bad.values()))
         some = ", ".join(printable(Path(*path.parts[-2:])) for path in others[:MOST_NAMED])
         rest = ", …" if len(others) > MOST_NAMED else ""
-        more = f"{counted(len(others), 'more picture')} cannot be read either ({some}{rest})"
-        raise ValueError(f"{sentence}; {more}: --skip-damaged leaves all of them out") from None
+        more = f"; {counted(len(others), 'more picture')} cannot be read either ({some}{rest})" if others else ""
+        raise ValueError(f"{sentence}{more}: --skip-damaged does without") from None
 
 
 def gathered(found: Found, size: tuple[int, int] | None, color: Color | None) -> Gathered:

@@ -47,7 +47,7 @@ class Selection:
         self.measured.append((step, accuracy))
         best = self.best.get("accuracy", -1.0)
         if accuracy >= best:
-            weights, buffers = map(copied, (f.state_dict(), unsaved_buffers(f)))
+            weights, buffers = map(as_of_now, (f.state_dict(), unsaved_buffers(f)))
             self.best = {"accuracy": accuracy, "step": step, "weights": weights, "buffers": buffers}
         elif accuracy < best - self.validation.drop:
             self.fallen = (
@@ -115,8 +115,8 @@ def put_back(f: nn.Module, buffers: dict[str, Tensor]) -> None:
         f.get_buffer(name).copy_(buffer)
 
 
-def copied(state: dict[str, Any]) -> dict[str, Any]:
-    """Tensors, and what else a model may want among its weights, as they are now."""
+def as_of_now(state: dict[str, Any]) -> dict[str, Any]:
+    """Copies of tensors, and of what else a model may want among its weights."""
     return {
         name: value.detach().clone() if isinstance(value, Tensor) else deepcopy(value)
         for name, value in state.items()

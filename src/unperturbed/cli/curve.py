@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -119,7 +118,7 @@ def finite(value: Any) -> Any:
         return {name: finite(each) for name, each in cast(dict[str, Any], value).items()}
     if isinstance(value, list | tuple):
         return [finite(each) for each in cast(Sequence[Any], value)]
-    return None if isinstance(value, float) and not isfinite(value) else value
+    return reports.finite_or_none(value) if isinstance(value, float) else value
 
 
 def panels_of(kind: str, command: Curve, runs: Sequence[Run]) -> tuple[Panel, ...]:

@@ -11,9 +11,9 @@ import numpy as np
 from .. import recipes
 from ..datasets import load
 from ..figures import require_writable
-from ..files import explained, write_whole
+from ..files import write_anew
 from ..gathering import Gathered, found_in, gathered, told_at_once, troubles, without
-from ..pictures import Color, pictures_in, read_pictures
+from ..pictures import Color, Shape, pictures_in, read_pictures
 from ..printing import counted, in_shell, printable, shortened
 from ..solvers import require_count
 from .options import leading_words, parse, refuse_options
@@ -46,6 +46,8 @@ class Pack:
     """of the draw for test"""
     like: str | None = None
     """a data set, as my.npz or cifar10, for which these pictures become unlabeled images of its shape"""
+    data: Path | None = None
+    """folder with the files of that data set; else as train finds them"""
     skip_damaged: bool = False
     """leave pictures out that cannot be read, and name them"""
 
@@ -68,13 +70,14 @@ def pack(arguments: list[str]) -> None:
         refuse_options(
             rest, "--like tells the shape of all images: leave that out", "--size", "--color", "--test", "--seed"
         )
-        pack_unlabeled(folder, out, command.like, skip=command.skip_damaged)
+        pack_unlabeled(folder, out, load(command.like, command.data).use.shape, command)
         return
-    found = found_in(folder, command.test, command.seed)
+    refuse_options(rest, "no data set is named by --like: name it", "--data")
+    size, found = size_of(command), found_in(folder, command.test, command.seed)
     damaged = told_if_skipped(found.paths(), skip=command.skip_damaged)
     found = without(found, damaged)
     with told_at_once(found.paths()):
-        made = gathered(found, size_of(command), command.color)
+        made = gathered(found, size, command.color)
     write_anew(out, made.dumps())
     print(printable(spoken(out, made)))
     if found.others:
@@ -85,11 +88,10 @@ def pack(arguments: list[str]) -> None:
         print(f"unperturbed: {made.repeated}", file=sys.stderr)
 
 
-def pack_unlabeled(folder: Path, out: Path, like: str, *, skip: bool) -> None:
-    """Write all pictures in a folder as unlabeled images of the shape that those of a data set have."""
-    shape = load(like).use.shape
+def pack_unlabeled(folder: Path, out: Path, shape: Shape, command: Pack) -> None:
+    """Write all pictures in a folder as unlabeled images of that shape."""
     paths = pictures_in(folder)
-    damaged = told_if_skipped(paths, skip=skip)
+    damaged = told_if_skipped(paths, skip=command.skip_damaged)
     paths = [path for path in paths if path not in damaged]
     if not paths:
         raise ValueError(f"{printable(folder)} has no pictures: name a folder that does")
@@ -99,7 +101,7 @@ def pack_unlabeled(folder: Path, out: Path, like: str, *, skip: bool) -> None:
     np.save(buffer, images.numpy())
     write_anew(out, buffer.getvalue())
     made = f"{counted(len(images), 'unlabeled image')} of {' x '.join(map(str, shape))}"
-    print(printable(f"{out}: {made}; next: add --unlabeled {in_shell(out)} to a training on {like}"))
+    print(printable(f"{out}: {made}; next: add --unlabeled {in_shell(out)} to a training on {command.like}"))
 
 
 def told_if_skipped(paths: Sequence[Path], *, skip: bool) -> Collection[Path]:
@@ -108,13 +110,6 @@ def told_if_skipped(paths: Sequence[Path], *, skip: bool) -> Collection[Path]:
     for sentence in damaged.values():
         print(printable(f"unperturbed: left out: {sentence}"), file=sys.stderr)
     return damaged
-
-
-def write_anew(out: Path, content: bytes) -> None:
-    """Write a file, in a folder that is made if it is not there."""
-    with explained(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(out, content)
 
 
 def file_for(out: Path, ending: str) -> Path:

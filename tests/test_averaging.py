@@ -397,12 +397,17 @@ class Counting(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.training:
             self.times += 1.0
-        return self.inner(x - 0.01 * self.times)
+        return self.inner(x - 0.1 * self.times)
 
 
 def test_an_average_that_labels_goes_on_with_all_that_it_remembers():
     def run() -> Trainer:
-        return trainer(f=Counting(), labeler="average", averaging=Average(decay=0.9), objective=SRT(solver=FGSM()))
+        return trainer(
+            f=Counting(),
+            labeler="average",
+            averaging=Average(decay=0.9),
+            objective=SRT(solver=FGSM(), targets="soft"),
+        )
 
     whole, stopped, resumed = run(), run(), run()
     whole.run()
@@ -419,6 +424,7 @@ def test_weights_are_perturbed_under_an_objective_without_a_solver():
         solver: None = None
 
         def __call__(self, f: nn.Module, batch: Batch, rng: torch.Generator) -> Terms:
+            assert self.solver is None
             return Standard()(f, batch, rng)
 
     trainer(objective=Searchless(), steps=2, weight_perturbation=0.01).run()

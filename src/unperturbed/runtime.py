@@ -6,7 +6,6 @@ import platform
 from collections import abc
 from contextlib import contextmanager
 from importlib import metadata
-from operator import index
 from pathlib import Path
 
 import torch
@@ -45,8 +44,7 @@ def cache() -> Path:
 
 def derived_seed(seed: int, *words: str | int) -> int:
     """A seed of its own for each purpose, so that adding one draw of random numbers changes no other."""
-    # A whole number of numpy has other words than the same one of Python.
-    text = repr(tuple(word if isinstance(word, str) else index(word) for word in (seed, *words))).encode()
+    text = repr((seed, *words)).encode()
     return int.from_bytes(hashlib.sha256(text).digest()[:7], "big")
 
 

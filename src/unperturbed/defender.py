@@ -17,8 +17,9 @@ from .risks import decided
 
 NUMBERS_ON_A_GPU = 8192 * 3 * 32 * 32
 """of all points of a search that a GPU tries at once"""
-SMALLEST = 32
-"""images up to which questions are filled up that are smaller still"""
+SMALLEST = 8
+"""images up to which questions are filled up that are smaller still: in doubt is often a handful of a batch, and in
+float32 each image that fills them up costs a large network ten times what it costs the search of all others"""
 PRECISIONS: tuple[Literal["bfloat16", "tf32", "float32"], ...] = ("bfloat16", "tf32", "float32")
 """from the fastest to the most exact"""
 DOUBT = 4.0

@@ -209,13 +209,14 @@ def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     import attack_speed
     import cpu
+    import doubt
     import gpu_tests
     import quality
     import training
 
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     scripts = {"training-speed": training, "cpu-speed": cpu, "quality": quality, "attack-speed": attack_speed}
-    scripts["gpu-tests"] = gpu_tests
+    scripts |= {"gpu-tests": gpu_tests, "doubt": doubt}
     found = {name: json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8")) for name in scripts}
     for name, script in scripts.items():
         assert script.markdown(found[name]) in page
@@ -910,6 +911,7 @@ def test_the_page_of_fidelity_shows_how_srt_fell_on_cifar10_and_why(monkeypatch)
     srt, fast, growing = (
         paper[f"cifar10-pixel-{name}-resnet18-seed-0.json"] for name in ("srt", "srt-fast", "srt-ramped-one-pass")
     )
+    wide = paper["cifar10-pixel-srt-fast-seed-0.json"]
     steps = [450, 6050, 17350, 28600, 30450, 34200, 46875]
     assert f"| run | {' | '.join(f'step {step:,}' for step in steps)} | clean | PGD |" in page
     assert f"| SRT | {answers(srt, steps)} |" in page
@@ -927,6 +929,11 @@ def test_the_page_of_fidelity_shows_how_srt_fell_on_cifar10_and_why(monkeypatch)
     for run, words in (
         (fast, "one class takes at most {:.0%} after the first tenth, and it ends at {} and {}"),
         (
+            wide,
+            "it takes at most {:.0%} after the first tenth, half or more in 16% of the records, the last time just "
+            "behind half of the run, and fast SRT ends at {} and {}",
+        ),
+        (
             growing,
             "one class takes at most {:.0%} of C(x) after the first tenth of it, and ResNet-18 ends at {} and {}",
         ),
@@ -935,6 +942,12 @@ def test_the_page_of_fidelity_shows_how_srt_fell_on_cifar10_and_why(monkeypatch)
         largest = max(share for step, share in later if step > run.recipe.steps / 10)
         ends = [f"{100 * run.report.accuracy(name):.2f}" for name in (None, "pgd")]
         assert words.format(largest, *ends) in flat
+    later = [(step, share) for step, share in zip(wide.log["step"], wide.log["largest_class_share"], strict=True)]
+    later = [(step / wide.recipe.steps, share) for step, share in later if step > wide.recipe.steps / 10]
+    halves = [at for at, share in later if share >= 0.5]
+    assert f"{len(halves) / len(later):.0%}" == "16%" and 0.5 < max(halves) < 0.52
+    theirs = printed("Table 9", "cifar10-pixel-srt-fast")
+    assert f"where the paper has {theirs['clean']} and {theirs['pgd']}: what the ResNet-18 lacks" in flat
     result = json.loads((ROOT / "results" / "constant.json").read_text(encoding="utf-8"))
     assert markdown(result, READINGS) in page
     ends = {name: run["log"][-1] for name, run in result["runs"].items()}
@@ -1120,7 +1133,7 @@ def test_a_part_of_the_speeds_is_measured_alone_and_kept_row_by_row(monkeypatch,
     assert after["growth"] == before["growth"]
 
 
-@pytest.mark.parametrize("name", ["training", "attack_speed", "quality", "gpu_tests", "side_by_side"])
+@pytest.mark.parametrize("name", ["training", "attack_speed", "doubt", "quality", "gpu_tests", "side_by_side"])
 def test_a_benchmark_that_needs_a_gpu_says_so_and_writes_nothing(name, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

@@ -8,9 +8,11 @@ from ..recipes.published import WITHOUT_POINTWISE
 from ..schedules import Cyclic
 from .definition import CLEAN, Cell, Experiment, Trial, table_of
 from .passes import passes_of_image
-from .statements import Comparison, above, each_over, faster, growing, over, wider
+from .statements import Comparison, above, as_printed, each_over, faster, growing, over, wider
 
 SPATIAL_COLUMNS = ("gridadv", "gridadv.t", "gridadv.r")
+PIXEL_COLUMNS = (*WITHOUT_POINTWISE, "autoattack")
+"""those of the paper, and one by which training in a single step cannot seem more robust than it is"""
 PEAKS = (0.05, 0.1, 0.2)
 """highest rates of the figure's lines; the paper's own exist only as a picture"""
 LENGTHS = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -44,11 +46,7 @@ def experiments() -> Iterator[Experiment]:
     yield Experiment(
         name="table-9",
         title="Fast SRT under pixel-wise attacks on CIFAR-10, with minutes of training",
-        tables=(
-            table_of(
-                "CIFAR-10", trials("pixel", WITHOUT_POINTWISE), WITHOUT_POINTWISE, place="Table 9", minutes=True
-            ),
-        ),
+        tables=(table_of("CIFAR-10", trials("pixel", PIXEL_COLUMNS), PIXEL_COLUMNS, place="Table 9", minutes=True),),
         statements=(
             faster(
                 "pixel-wise, fast SRT is ten times faster than SRT",
@@ -56,9 +54,19 @@ def experiments() -> Iterator[Experiment]:
                 "cifar10-pixel-srt",
                 10.0,
             ),
+            as_printed(
+                "our pixel-wise fast SRT is at most a point under the paper's, clean and under PGD",
+                "Table 9",
+                "cifar10-pixel-srt-fast",
+                (CLEAN, "pgd"),
+            ),
             above(
                 "fast SRT is above TRADES and AT under every pixel-wise attack, and in clean accuracy",
                 each_over(pairs("pixel", ("trades", "at")), (CLEAN, *WITHOUT_POINTWISE)),
+            ),
+            above(
+                "fast SRT is above TRADES and AT under AutoAttack too, which the paper does not have",
+                each_over(pairs("pixel", ("trades", "at")), ("autoattack",)),
             ),
             above(
                 "pixel-wise, fast SRT is under SRT under every attack: the search in one step costs robustness",

@@ -420,3 +420,32 @@ def test_whatever_the_loss_a_point_that_fools_comes_before_any_that_does_not(los
     assert torch.equal(same, slopes)
     if loss is not shortfall:
         assert torch.equal(shown, plain + 32 * fooled)
+
+
+class Overflowing(nn.Module):
+    """A network in half precision, whose logits are infinite where the mean of an image is 0.03 or more from 0.5."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(3e6))
+
+    def forward(self, x):
+        ahead = (x.flatten(1).mean(1) - 0.5) * self.scale
+        return torch.stack([-ahead, ahead], 1).half()
+
+
+def test_a_restart_that_fools_by_an_infinite_logit_counts():
+    f, x = Overflowing(), torch.full((100, 1, 2, 2), 0.485)
+    y = f(x).argmax(1)
+    once, often = (pgd(eps=0.6, restarts=count)(f, x, y, seeded()) for count in (1, 5))
+    fooled = [(decided(f(found)) != y) for found in (once, often)]
+    assert f(often)[fooled[1]].isinf().any()
+    assert fooled[0].sum() < 60 < 90 < fooled[1].sum()
+
+
+@pytest.mark.parametrize("loss", [cross_entropy, margin])
+def test_points_of_infinite_logits_have_a_place_among_the_others(loss):
+    logits = torch.tensor([[torch.inf, 0.0], [torch.inf, -torch.inf], [1.0, 0.0], [0.0, torch.inf]])
+    shown = FoolingFirst(loss)(logits, torch.tensor([1, 1, 0, 1]))
+    assert shown[:2].min() >= 32
+    assert shown[2:].max() <= 16

@@ -71,8 +71,10 @@ class FoolingFirst:
 
     def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
         said = decided(logits.detach())
-        # A loss of NaN is greater than no other: a point without an answer would be left for any that has one.
-        loss = of_each(self.loss(logits, target), logits).masked_fill(said == NO_CLASS, 0.0)
+        loss = of_each(self.loss(logits, target), logits)
+        # A loss of NaN is greater than no other: a point without an answer, or one whose logits are infinite, of which
+        # cross-entropy is NaN, would be left for any that has a loss.
+        loss = loss.masked_fill((said == NO_CLASS) | loss.isnan(), 0.0)
         value = loss.detach()
         first, others = FOOLED + (-value).clamp_min(0), (FOOLED / 2 - value).clamp_max(0)
         return loss + torch.where(said != target, first, others)

@@ -508,7 +508,7 @@ def trains(digits, solver):
 
 @every_neighborhood
 def test_srt_trains_with_gradients_and_with_draws(around, digits):
-    assert trains(digits, PGD(around=around, steps=2, step_size=0.25))
+    assert trains(digits, PGD(around=around, steps=2, step_size=2.0 if isinstance(around, L1) else 0.5))
     assert trains(digits, WorstOfK(around=around, k=2))
 
 

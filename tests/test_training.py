@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,14 +31,14 @@ from unperturbed.evaluation import evaluate
 from unperturbed.fitting import fit
 from unperturbed.guards import DivergedError, sees_unlabeled
 from unperturbed.models import DigitsCNN, SmallCNN
-from unperturbed.neighborhoods import L2, Linf
+from unperturbed.neighborhoods import L1, L2, Affine, Blur, Color, Composed, Linf, Spatial, TurnThenShift
 from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Standard, Terms
 from unperturbed.recipe import SGD, Recipe, Teacher, Validation, read
 from unperturbed.recipes import RECIPES
 from unperturbed.runs import RunDirectory
 from unperturbed.schedules import Cyclic, Piecewise, Ramp
 from unperturbed.selection import Selection
-from unperturbed.solvers import FGSM, PGD
+from unperturbed.solvers import FGSM, PGD, MomentumPGD, Sequential, Strongest, WorstOfK
 from unperturbed.training import fresh_model, parts, train, train_together
 
 CPU = torch.device("cpu")
@@ -721,11 +721,50 @@ def test_fit_says_where_held_out_images_choose_nothing():
         fit(dense(), validation=Validation(patience=2), **settings)
 
 
-@pytest.mark.parametrize("ball", [Linf(eps=0.3), L2(eps=1.0)])
-def test_fit_says_where_a_search_does_not_come_to_its_radius(ball):
+@pytest.mark.parametrize("ball", [Linf(eps=0.3), L2(eps=1.0), L1(eps=3.0)])
+@pytest.mark.parametrize("solver", [PGD, MomentumPGD])
+def test_fit_says_where_a_search_does_not_come_to_its_radius(ball, solver):
     settings = {"labeled": stripes(20), "steps": 2, "batch": 20, "device": "cpu"}
     with pytest.warns(UserWarning, match=r"the search goes 0\.0784314 in 10 steps of 0\.00784314, not to eps"):
-        fit(dense(), objective=Mixture(objectives=(Standard(), AT(solver=PGD(around=ball)))), **settings)
+        fit(dense(), objective=Mixture(objectives=(Standard(), AT(solver=solver(around=ball)))), **settings)
+
+
+@pytest.mark.parametrize(
+    "around", [Spatial(), TurnThenShift(), Affine(), Blur(), Color(), Composed(parts=(Linf(eps=0.01), Spatial()))]
+)
+def test_fit_says_where_steps_in_units_of_the_radius_are_too_short(around):
+    settings = {"labeled": stripes(20), "steps": 2, "batch": 20, "device": "cpu"}
+    words = re.escape(
+        f"the search goes 0.0784314 radii in 10 steps of 0.00784314, not to the radius of ({around}), in units of "
+        "which steps are: take longer ones, as of 0.25, or more"
+    )
+    with pytest.warns(UserWarning, match=words):
+        fit(dense(), objective=SRT(solver=PGD(around=around)), **settings)
+    fit(dense(), objective=SRT(solver=PGD(around=around, step_size=0.25)), **settings)  # Nothing is said.
+
+
+AT_X = MomentumPGD(around=Linf(eps=0.05))
+
+
+@pytest.mark.parametrize(
+    ("objective", "told"),
+    [
+        (TRADES(solver=AT_X), True),
+        (KLR(solver=FGSM(around=Linf(eps=0.05), start="identity")), True),
+        (UAT(solver=Sequential(stages=(AT_X, WorstOfK(k=2)))), True),
+        (SRT(solver=AT_X, targets="soft"), True),
+        (Mixture(objectives=(Standard(), TRADES(solver=Strongest(solvers=(AT_X, AT_X))))), True),
+        (TRADES(solver=Strongest(solvers=(AT_X, WorstOfK(k=2)))), False),
+        (UAT(solver=Sequential(stages=(WorstOfK(k=2), AT_X))), False),
+        (TRADES(solver=MomentumPGD(around=Linf(eps=0.05), start="normal")), False),
+        (SRT(solver=AT_X), False),
+        (AT(solver=AT_X), False),
+    ],
+)
+def test_fit_says_where_a_search_starts_at_x_and_has_no_slope_there(objective, told):
+    sentence = "the search starts at x, where what .* has no slope but that of rounding"
+    with pytest.warns(UserWarning, match=sentence) if told else nullcontext():
+        fit(dense(), labeled=stripes(20), objective=objective, steps=2, batch=20, device="cpu")
 
 
 def test_fit_passes_its_settings_on():

@@ -7,16 +7,18 @@ from typing import cast
 from torch import nn
 
 from .averaging import Average, norms_in
-from .neighborhoods import L2, Linf
-from .objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Objective, Standard, require_objective
+from .neighborhoods import L1, L2, Affine, Blur, Color, Composed, Linf, Spatial, TurnThenShift
+from .objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Objective, Standard, require_objective, solver_of
 from .printing import counted, quoted
 from .progress import Record
 from .recipe import SGD, Recipe, require_schedule
 from .schedules import Cyclic, Piecewise
-from .solvers import PGD
+from .solvers import FGSM, PGD, MomentumPGD, Sequential, Strongest
 
 LOOKS = 20
 """times that held-out images are looked at where nobody says how often"""
+MEASURED_IN_RADII = Spatial | TurnThenShift | Affine | Blur | Color | Composed
+"""neighborhoods whose steps are in units of the radius"""
 
 
 class DivergedError(ArithmeticError):
@@ -193,7 +195,7 @@ def blame(standard_is_finite: bool, optimizer: SGD) -> str:
 
 
 def done_in_vain(recipe: Recipe, held_out: int) -> Iterator[str]:
-    """Where images are held out, so many, and choose nothing, and where a search does not come to its radius."""
+    """Where so many images are held out and choose nothing, and where a search stays at x or short of its radius."""
     every, steps = recipe.validation.every, recipe.steps
     if held_out and every >= steps:
         yield (
@@ -201,19 +203,52 @@ def done_in_vain(recipe: Recipe, held_out: int) -> Iterator[str]:
             f"steps alone: lower --validation.every, to {max(1, steps // LOOKS)} for instance"
         )
     for ascent in ascents_of(recipe.objective):
-        reach = ascent.steps * ascent.step_size
-        if isinstance(ascent.around, Linf | L2) and reach < ascent.around.eps:
+        reach, around = ascent.steps * ascent.step_size, ascent.around
+        taken = f"in {counted(ascent.steps, 'step')} of {ascent.step_size:g}"
+        if isinstance(around, Linf | L2 | L1) and reach < around.eps:
+            yield f"the search goes {reach:g} {taken}, not to eps {around.eps:g}: take longer steps, or more"
+        if isinstance(around, MEASURED_IN_RADII) and reach < 1:
             yield (
-                f"the search goes {reach:g} in {counted(ascent.steps, 'step')} of {ascent.step_size:g}, not to eps "
-                f"{ascent.around.eps:g}: take longer steps, or more"
+                f"the search goes {reach:g} radii {taken}, not to the radius of ({around}), in units of which steps "
+                f"are: take longer ones, as of {2.5 / ascent.steps:.2g}, or more"
+            )
+    for objective in parts_of(recipe.objective):
+        if flat_at_x(objective, labeled_by_itself=recipe.labeler == "current") and starts_at_x(solver_of(objective)):
+            yield (
+                f"the search starts at x, where what {type(objective).__name__} maximizes has no slope but that of "
+                "rounding, for f says of x what it says of x: set the start of the solver to normal or uniform"
             )
 
 
-def ascents_of(part: object) -> list[PGD]:
-    """The searches by PGD among the solvers of an objective, also where others follow them."""
-    if isinstance(part, PGD):
+def ascents_of(part: object) -> list[PGD | MomentumPGD]:
+    """The searches by steps up a gradient among the solvers of an objective, also where others follow them."""
+    if isinstance(part, PGD | MomentumPGD):
         return [part]
     if isinstance(part, tuple):
         return [found for each in cast(tuple[object, ...], part) for found in ascents_of(each)]
     inside = (getattr(part, name, None) for name in ("solver", "solvers", "stages", "objectives"))
     return [found for each in inside if each is not None for found in ascents_of(each)]
+
+
+def parts_of(objective: Objective) -> list[Objective]:
+    """The objectives that a mixture is made of, mixtures in it taken apart too; any other alone."""
+    if isinstance(objective, Mixture):
+        return [part for one in objective.objectives for part in parts_of(one)]
+    return [objective]
+
+
+def flat_at_x(objective: Objective, *, labeled_by_itself: bool) -> bool:
+    """Whether a search maximizes how far an answer to x' is from that to x, which is least at x itself."""
+    soft = isinstance(objective, SRT) and objective.targets == "soft"
+    return (soft and labeled_by_itself) or isinstance(objective, TRADES | KLR | UAT)
+
+
+def starts_at_x(solver: object) -> bool:
+    """Whether a search, the first of several in sequence, or every one among several, follows gradients from x on."""
+    match solver:
+        case Sequential(stages=(first, *_)):
+            return starts_at_x(first)
+        case Strongest(solvers=several):
+            return all(map(starts_at_x, several))
+        case _:
+            return isinstance(solver, PGD | MomentumPGD | FGSM) and solver.start == "identity"

@@ -72,7 +72,7 @@ class FoolingFirst:
     def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
         said = decided(logits.detach())
         loss = of_each(self.loss(logits, target), logits)
-        # A loss of NaN is greater than no other: a point without an answer, or one whose logits are infinite, of which
+        # A loss of NaN is greater than no other: a point without an answer, or with an infinite logit, of which
         # cross-entropy is NaN, would be left for any that has a loss.
         loss = loss.masked_fill((said == NO_CLASS) | loss.isnan(), 0.0)
         value = loss.detach()

@@ -8,9 +8,9 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "src" / "unperturbed"
 LAYERS = [
-    {"printing", "version"},
-    {"npz", "trees", "repeats"},
-    {"runtime", "progress", "inputs", "formats", "pictures", "processes", "signals", "locks", "files"},
+    {"printing", "version", "signals"},
+    {"npz", "trees", "repeats", "meeting"},
+    {"runtime", "progress", "inputs", "formats", "pictures", "processes", "locks", "files"},
     {"neighborhoods", "losses", "answers", "events"},
     {"solvers", "risks", "models", "batches", "data", "datasets", "gathering", "schedules", "averaging", "reservoir"},
     {"objectives", "attacks"},

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,10 @@ from two_processes import ATTACKED, EXTRAS, STEPS, go_on, network, recipe, run_s
 from unperturbed import recipe as recipe_files
 from unperturbed import report as reports
 from unperturbed.cli import main
-from unperturbed.processes import Processes, own_device, present, shared
+from unperturbed.meeting import EndedElsewhereError, Meeting
+from unperturbed.processes import Processes, group, own_device, present, shared
 from unperturbed.runs import RunDirectory
+from unperturbed.signals import SignalError, StoppedError
 from unperturbed.training import train
 
 SCRIPT = Path(__file__).parent / "two_processes.py"
@@ -176,6 +179,80 @@ def test_a_process_that_dies_is_started_again_and_the_run_goes_on(survived):
     assert steps == [3, 6, 9]
     assert (run / "model.safetensors").exists()
     assert said.count("trained digits-pixel-srt for 9 steps") == 1
+
+
+def test_what_the_first_process_refuses_is_a_sentence_in_all_of_them_and_no_traceback(tmp_path):
+    begun = time.monotonic()
+    command = [*launched(2), "full", str(tmp_path)]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, timeout=100, check=False)
+    sentence = f"could not use {tmp_path / 'run' / 'log.jsonl'} (No space left on device): put that right"
+    said = [line for line in done.stderr.splitlines() if sentence in line]
+    assert sorted(line.partition(sentence)[0] for line in said) == [
+        "unperturbed: ",
+        "unperturbed: process 0 of 2 has ended, and so do all: ",
+    ]
+    assert "unperturbed/cli" not in done.stderr, "a traceback of ours would name it; torchrun shows one of its own"
+    assert done.returncode != 0
+    assert time.monotonic() - begun < 60
+
+
+def test_a_teacher_is_waited_for_longer_than_an_exchange_may_take(tmp_path, monkeypatch):
+    monkeypatch.setitem(ENVIRONMENT, "UNPERTURBED_CACHE", str(tmp_path / "cache"))
+    said = start(2, "wait", tmp_path)
+    assert said.count("trained digits-pixel-srt for 9 steps") == 1
+    assert list((tmp_path / "cache" / "teachers").glob("*/model.safetensors"))
+
+
+def met(store: object, rank: int) -> Meeting:
+    """Process number so many of two that met in that store."""
+    return Meeting(store=store, rank=rank, size=2)
+
+
+def test_processes_wait_for_the_first_without_a_limit_and_for_the_others_with_one(monkeypatch):
+    monkeypatch.setattr("unperturbed.meeting.FOR_THE_OTHERS", 0.2)
+    store = group.HashStore()
+    first, second = met(store, 0), met(store, 1)
+    with ThreadPoolExecutor() as thread:
+        waiting = thread.submit(second.wait_for_all)
+        time.sleep(0.6)
+        assert not waiting.done()
+        first.wait_for_all()
+        waiting.result(timeout=10)
+        with pytest.raises(EndedElsewhereError, match="1 of 2 processes did not come within 0 minutes: look for"):
+            first.wait_for_all()
+
+
+def test_a_process_that_waits_for_one_that_ended_ends_with_its_reason():
+    store = group.HashStore()
+    met(store, 0).leave(ValueError("the batch is too large: lower it"))
+    met(store, 1).leave(ValueError("another reason, which is not the first"))
+    reason = "^process 0 of 2 has ended, and so do all: the batch is too large: lower it$"
+    with pytest.raises(EndedElsewhereError, match=reason):
+        met(store, 1).wait_for_all()
+    for consequence in (RuntimeError("Connection closed by peer [127.0.0.1]:1"), SignalError(signal.SIGTERM)):
+        with pytest.raises(EndedElsewhereError, match=reason), met(store, 1).one_for_all():
+            raise consequence
+
+
+def test_an_error_of_this_process_stays_its_own():
+    store = group.HashStore()
+    with pytest.raises(RuntimeError, match="a bug"), met(store, 0).one_for_all():
+        raise RuntimeError("a bug")
+    met(store, 1).leave(StoppedError("stopped with a checkpoint"))
+    with pytest.raises(SignalError), met(store, 0).one_for_all():
+        raise SignalError(signal.SIGTERM)
+    with pytest.raises(ValueError, match="refused here"), met(store, 0).one_for_all():
+        raise ValueError("refused here")
+
+
+def test_one_that_was_killed_leaves_no_word_and_the_others_say_so():
+    store = group.HashStore()
+    gone = RuntimeError("[pair.cc:553] Connection closed by peer [127.0.0.1]:40092")
+    met(store, 0).leave(gone)
+    sentence = "another process has ended without a word, as one that is killed"
+    with pytest.raises(EndedElsewhereError, match=sentence), met(store, 0).one_for_all():
+        raise gone
+    assert met(store, 1).last_word() is None
 
 
 def test_processes_write_one_report_which_is_that_of_a_process_alone(tmp_path):

@@ -3,8 +3,12 @@
 import os
 import sys
 import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +24,10 @@ from unperturbed.datasets import load
 from unperturbed.images import Images, parts
 from unperturbed.neighborhoods import L2
 from unperturbed.objectives import SRT
-from unperturbed.processes import joined, present
+from unperturbed.processes import group, joined, present
 from unperturbed.recipe import SGD, Recipe, Teacher, Validation
 from unperturbed.reservoir import Reservoir, image_files
+from unperturbed.runs import RunDirectory
 from unperturbed.schedules import Piecewise
 from unperturbed.solvers import FGSM
 from unperturbed.trainer import Trainer
@@ -30,6 +35,9 @@ from unperturbed.trainer import Trainer
 RECIPE = "digits-pixel-srt"
 ATTACKED = ["--attacks", "pgd,randadv,ddn", "--images", "70", "--batch", "16", "--device", "cpu"]
 TINY = ["--steps", "9", "--log-every", "3", "--batch", "60", "--model.channels", "4", "4", "4", "--device", "cpu"]
+
+LIMIT = 5.0
+"""seconds that an exchange may take where a test says so"""
 
 
 def network() -> nn.Module:
@@ -166,13 +174,41 @@ def die_once(folder: Path) -> None:
     main(["train", RECIPE, "--out", str(folder / "run"), *TINY, "--checkpoint-seconds", "0"])
 
 
+def fill_the_disk(folder: Path) -> None:
+    """The first process finds no room for a line of the log in the middle of its run."""
+
+    def refuse(self: RunDirectory, record: object) -> None:
+        raise OSError(28, "No space left on device", str(self.path / "log.jsonl"))
+
+    RunDirectory.write_log = refuse
+    main(["train", RECIPE, "--out", str(folder / "run"), *TINY])
+
+
+def wait_for_a_teacher(folder: Path) -> None:
+    """Another run holds the teacher for longer than any exchange may take, when the first process asks for it."""
+    alone, form = RunDirectory.alone, group.init_process_group
+    group.init_process_group = partial(form, timeout=timedelta(seconds=LIMIT))
+
+    @contextmanager
+    def taken(self: RunDirectory, waiting: Callable[[str], None] | None = None) -> Generator[None]:
+        if waiting is not None:
+            time.sleep(1.5 * LIMIT)
+        with alone(self, waiting):
+            yield
+
+    RunDirectory.alone = taken
+    main(["train", RECIPE, "--out", str(folder / "run"), *TINY, "--labeler", "teacher", "--teacher.steps", "3"])
+
+
+TASKS = {"die": die_once, "full": fill_the_disk, "wait": wait_for_a_teacher}
+
 if __name__ == "__main__":
     task, place = sys.argv[1], Path(sys.argv[2])
     torch.set_num_threads(1)
     if task == "train":
         train_by_recipe(place, float(sys.argv[3]))
-    elif task == "die":
-        die_once(place)
+    elif task in TASKS:
+        TASKS[task](place)
     elif task == "evaluate":
         main(["evaluate", str(place), *ATTACKED])
     else:

@@ -48,3 +48,10 @@ def in_shell(path: object) -> str:
 def spelled(letter: str) -> str:
     """A character as its escape sequence."""
     return letter.encode("unicode_escape").decode("ascii")
+
+
+def told_by_the_system(error: OSError) -> str:
+    """What the system says of a file or of anything else, in a sentence that says what to do."""
+    if error.filename is None:
+        return str(error)
+    return f"could not use {error.filename} ({error.strerror}): put that right, and the same command goes on"

@@ -12,10 +12,14 @@ from typing import Any, Literal, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
+from .meeting import Meeting
+
 Value = TypeVar("Value")
 group: Any = torch.distributed
 MEETINGS = count()
 """how often processes have met"""
+PRESENT_MEETING: list[Meeting] = []
+"""where this process has met those it has joined; none in a group that somebody else has formed"""
 LETTING_GO = 0.2
 """seconds for the threads of a group to let go of the last tensors; destroyed before, it may wait for ever"""
 
@@ -82,8 +86,18 @@ class Processes:
 
     def share_first(self, f: nn.Module) -> None:
         """Give every process the weights and statistics of the first."""
-        for tensor in f.state_dict().values() if not self.alone else ():
+        if self.alone:
+            return
+        self.wait_for_all()
+        for tensor in f.state_dict().values():
             group.broadcast(tensor, src=0)
+
+    def wait_for_all(self) -> None:
+        """Go on once all processes have got here, however long the first takes; where one has ended, end too."""
+        if PRESENT_MEETING:
+            PRESENT_MEETING[-1].wait_for_all()
+        else:
+            self.collected(None)
 
     def of_first(self, value: Value) -> Value:
         """The value that the first process has."""
@@ -145,17 +159,33 @@ def joined(device: str) -> abc.Generator[Processes]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield Processes()
         return
-    on_gpu = own_device(device).startswith("cuda")
-    if on_gpu:
-        torch.cuda.set_device(own_device(device))
     # What torch imports later keeps the group that it finds, whose threads outlive it then and may abort a process.
     import_module("torch._dynamo")
     store, rank, size = next(group.rendezvous("env://"))
     # Processes that were started again, or meet again, must not find the addresses of those that died or left.
-    store = group.PrefixStore(f"life {os.environ.get('TORCHELASTIC_RESTART_COUNT')}, {next(MEETINGS)}", store)
-    group.init_process_group("nccl" if on_gpu else "gloo", store=store, rank=rank, world_size=size)
-    try:
+    life = f"life {os.environ.get('TORCHELASTIC_RESTART_COUNT')}, {next(MEETINGS)}"
+    meeting = Meeting(store=group.PrefixStore(f"{life}, words", store), rank=rank, size=size)
+    with meeting.one_for_all(), in_group(meeting, group.PrefixStore(life, store), device):
         yield present()
+
+
+@contextmanager
+def in_group(meeting: Meeting, store: object, device: str) -> abc.Generator[None]:
+    """Within this, those who have met can exchange tensors; what ends one of them the others are told."""
+    try:
+        on_gpu = own_device(device).startswith("cuda")
+        if on_gpu:
+            torch.cuda.set_device(own_device(device))
+        meeting.wait_for_all()
+        backend = "nccl" if on_gpu else "gloo"
+        group.init_process_group(backend, store=store, rank=meeting.rank, world_size=meeting.size)
+        PRESENT_MEETING.append(meeting)
+        yield
+    except BaseException as error:
+        meeting.leave(error)
+        raise
     finally:
-        time.sleep(LETTING_GO)
-        group.destroy_process_group()
+        PRESENT_MEETING.clear()
+        if joined_any():
+            time.sleep(LETTING_GO)
+            group.destroy_process_group()

@@ -144,7 +144,7 @@ def prepare(
         run.mend(None if watcher is None else watcher.warned)
         if watcher is not None and (repeated := dataset.repeated()):
             watcher.warned(repeated)
-    trainer.processes.collected(run.path)
+    trainer.processes.wait_for_all()  # The first may have waited for whoever trained there.
     state = run.read_checkpoint(device)
     if state is not None:
         require(is_by(recipe, state.get("recipe")), f"the checkpoint in {out} is of another recipe: {TO_GO_ON}")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from .. import __version__
-from ..printing import nearest, printable
+from ..printing import nearest, printable, told_by_the_system
 from ..runtime import FULL, out_of_memory
 from ..signals import SignalError, ending_on_sigterm
 from .catalog import catalog
@@ -71,9 +71,7 @@ def told(error: Exception) -> str:
     """What an error says; where these are the words of the system alone, in a sentence that says what to do."""
     if isinstance(error, MemoryError) and not str(error):
         return too_little_memory(error)
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"could not use {error.filename} ({error.strerror}): put that right, and the same command goes on"
-    return str(error)
+    return told_by_the_system(error) if isinstance(error, OSError) else str(error)
 
 
 def too_little_memory(error: Exception) -> str:

@@ -147,6 +147,21 @@ def test_labeled_images_keep_a_share_of_each_batch_however_many_unlabeled_ones_t
         batches(least_labeled=12)
 
 
+def test_batches_in_which_labeled_images_leave_no_room_for_the_others_are_refused(folder, tmp_path):
+    with pytest.raises(
+        ValueError,
+        match=r"least_labeled \(--least-labeled\) of 11 fills a batch of 11, so that none of 30 unlabeled images "
+        r"would ever be drawn: raise batch \(--batch\), lower least_labeled if it is more than 1, or leave them out",
+    ):
+        batches(unlabeled=30, least_labeled=11)
+    assert batches(unlabeled=30, least_labeled=10).counts(0)[1] > 0
+    assert batches(labeled=40, unlabeled=0, least_labeled=11).counts(0) == (11, 0)
+    recipe = recipe_with(folder, least_labeled=60)
+    with pytest.raises(ValueError, match="of 60 fills a batch of 60"):
+        train(recipe, tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run").exists()
+
+
 def test_so_many_labeled_images_go_into_a_run(folder, tmp_path):
     recipe = recipe_with(folder, least_labeled=50)
     run = trainer_by(recipe, load("digits"), parts(load("digits"), recipe.data), CPU)

@@ -79,6 +79,12 @@ class ProportionalBatches:
                 f"least_labeled (--least-labeled) must be from 1 to the batch of {self.batch}, "
                 f"got {self.least_labeled}: lower it"
             )
+        if self.unlabeled and self.least_labeled == self.batch:
+            raise ValueError(
+                f"least_labeled (--least-labeled) of {self.least_labeled} fills a batch of {self.batch}, so that "
+                f"none of {self.unlabeled} unlabeled images would ever be drawn: raise batch (--batch), lower "
+                "least_labeled if it is more than 1, or leave them out"
+            )
         if self.batch > self.labeled + self.unlabeled:
             images = self.labeled + self.unlabeled
             raise ValueError(

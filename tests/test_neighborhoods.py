@@ -400,6 +400,29 @@ def test_a_grid_refuses_wrong_counts(points, x):
         Spatial().grid(x, points)
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "radius", "sentence"),
+    [
+        (L2, "eps", 1e39, r"must be at most 3.4e\+38, the largest number of float32, got 1e\+39: lower it"),
+        (L1, "eps", 1e-60, "must be at least 1.2e-38, the smallest number of float32 above 0, got 1e-60: raise it"),
+        (Color, "hue", 10**400, r"must be at most 3.4e\+38, the largest number of float32, got 10{99} …: lower it"),
+        (TurnThenShift, "translation", 1e20, r"must be at most 1,000,000, got 1e\+20: lower it"),
+        (Blur, "sigma", 1e20, r"must be at most 1,000,000, got 1e\+20: lower it"),
+        (Affine, "scale", 100.0, r"must be at most 40, got 100.0: lower it"),
+    ],
+)
+def test_a_radius_that_no_image_or_no_tensor_can_hold_is_refused(kind, name, radius, sentence):
+    with pytest.raises(ValueError, match=rf"{kind.__name__}.{name} {sentence}"):
+        kind(**{name: radius})
+
+
+def test_the_widest_warps_and_blurs_that_are_allowed_leave_numbers(rng):
+    x = torch.rand(2, 3, 8, 8, generator=rng)
+    for around in (Spatial(translation=1e6), Affine(scale=40.0), Blur(sigma=1e6)):
+        for theta in (around.sample(x, rng), around.direction(torch.ones_like(around.identity(x)))):
+            assert around.transform(x, theta).isfinite().all()
+
+
 @pytest.mark.parametrize("radius", [-0.1, nan, inf, -inf])
 @pytest.mark.parametrize(
     ("name", "kind"),

@@ -294,10 +294,21 @@ def fitted(images=None, **settings):
 
 def test_a_rate_of_ones_own_that_turns_negative_is_refused():
     with pytest.raises(
-        ValueError, match=r"the rate is -0.125 at progress 0.625, expected 0 or more: mend the schedule"
+        ValueError, match=r"the rate is -0.125 at progress 0.625, expected 0 or more, at most 3.4e\+38: mend"
     ):
         fitted(optimizer=up.SGD(rate=lambda progress: 0.5 - progress))
     fitted(optimizer=up.SGD(rate=lambda progress: 0.1 * (progress < 0.5)))
+
+
+def test_a_rate_or_a_ramp_of_ones_own_that_float32_cannot_hold_is_refused():
+    with pytest.raises(
+        ValueError, match=r"the rate is 1e\+39 at progress 0.125, expected 0 or more, at most 3.4e\+38"
+    ):
+        fitted(optimizer=up.SGD(rate=lambda progress: 1e39))
+    with pytest.raises(
+        ValueError, match=r"the share of the robust term is nan at progress 0.125, expected 0 or more"
+    ):
+        fitted(ramp=lambda progress: float("nan"))
 
 
 def test_images_that_ask_for_gradients_get_none():

@@ -190,6 +190,26 @@ def test_a_part_that_does_not_belong_there_is_refused(text, words):
     ("text", "words"),
     [
         (edited(objective__solver__around__eps=-0.1), "Linf.eps must be a finite number of at least 0, got -0.1"),
+        (
+            edited(objective__solver__around__eps=1e-60),
+            "Linf.eps must be at least 1.2e-38, the smallest number of float32 above 0, got 1e-60: raise it",
+        ),
+        (
+            edited(objective__weight=1e39),
+            "SRT.weight must be at most 3.4e+38, the largest number of float32, got 1e+39: lower it",
+        ),
+        (
+            edited(objective__solver__step_size=1e-60),
+            "PGD.step_size must be at least 1.2e-38, the smallest number of float32 above 0, got 1e-60: raise it",
+        ),
+        (
+            edited(optimizer__rate__peak=1e39),
+            "Cyclic.peak must be at most 3.4e+38, the largest number of float32, got 1e+39: lower it",
+        ),
+        (
+            edited(optimizer__weight_decay=1e39),
+            "SGD.weight_decay must be at most 3.4e+38, the largest number of float32, got 1e+39: lower it",
+        ),
         (edited(objective__weight=-1), "SRT.weight must be a finite number of at least 0, got -1.0"),
         (edited(objective__solver__steps=0), "PGD.steps must be at least 1, got 0"),
         (edited(objective__solver__step_size=0), "PGD.step_size must be a positive number, got 0.0"),

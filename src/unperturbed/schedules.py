@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from .neighborhoods import require_float32
+
 
 @runtime_checkable
 class Schedule(Protocol):
@@ -69,9 +71,10 @@ class Ramp:
 
 
 def require_rate(name: str, value: float) -> None:
-    """Refuse a learning rate, or a factor of one, that is not a positive number."""
+    """Refuse a learning rate, or a factor of one, that is not a positive number, or none of float32."""
     if not 0 < value < float("inf"):
         raise ValueError(f"{name} must be a positive number, got {value}")
+    require_float32(name, value)
 
 
 def require_fractions(name: str, values: tuple[float, ...]) -> None:

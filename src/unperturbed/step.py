@@ -21,6 +21,7 @@ from .data import augment
 from .engine import Accelerated, Engine, Hastener, Numbers, Recorded, fused, stateless
 from .images import Images
 from .inputs import as_float, require
+from .neighborhoods import LARGEST
 from .objectives import Batch, Objective, Terms
 from .processes import Processes
 from .recipe import Recipe
@@ -116,7 +117,9 @@ class Step:
         """Take that step and return the terms it minimized."""
         progress = (step + 0.5) / self.recipe.steps
         rate, ramp = self.recipe.optimizer.rate(progress), self.recipe.ramp(progress)
-        require(rate >= 0, f"the rate is {rate:g} at progress {progress:.3g}, expected 0 or more: mend the schedule")
+        for name, value in (("rate", rate), ("share of the robust term", ramp)):
+            given = f"the {name} is {value:g} at progress {progress:.3g}"
+            require(0 <= value <= LARGEST, f"{given}, expected 0 or more, at most {LARGEST:.2g}: mend the schedule")
         share = 0.0 if self.average is None else self.average.share(step)
         self.counts = self.batches.counts(step)
         if self.ahead is None:

@@ -8,6 +8,7 @@ The budget lies on theta, so a rotation by 30 degrees and a ball in pixel space 
 from .appearance import Blur, Color
 from .composed import Composed
 from .definition import (
+    LARGEST,
     TOLERANCE,
     Box,
     Climber,
@@ -19,6 +20,7 @@ from .definition import (
     relative,
     require_around,
     require_each,
+    require_float32,
     require_radius,
     to_be_drawn,
 )
@@ -29,6 +31,7 @@ __all__ = [
     "L0",
     "L1",
     "L2",
+    "LARGEST",
     "TOLERANCE",
     "Affine",
     "Blur",
@@ -49,6 +52,7 @@ __all__ = [
     "relative",
     "require_around",
     "require_each",
+    "require_float32",
     "require_radius",
     "to_be_drawn",
 ]

@@ -7,7 +7,16 @@ from typing import Self
 import torch
 from torch import Generator, Tensor
 
-from .definition import beside, box_distance, box_grid, box_sample, is_image, lies_between, require_radius
+from .definition import (
+    MOST_PIXELS,
+    beside,
+    box_distance,
+    box_grid,
+    box_sample,
+    is_image,
+    lies_between,
+    require_radius,
+)
 
 LUMA = (0.299, 0.587, 0.114)
 """how much red, green and blue add to the brightness of a pixel"""
@@ -29,7 +38,7 @@ class Blur:
     """largest standard deviation in pixels"""
 
     def __post_init__(self) -> None:
-        require_radius("Blur.sigma", self.sigma)
+        require_radius("Blur.sigma", self.sigma, MOST_PIXELS)
 
     def __str__(self) -> str:
         return f"blur <= {self.sigma:g} px"

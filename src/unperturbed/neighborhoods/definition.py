@@ -1,7 +1,6 @@
 """What a neighborhood is, Definition 1, and what all of them share."""
 
 from collections.abc import Callable, Sequence
-from math import isfinite
 from numbers import Real
 from typing import Protocol, Self, cast, runtime_checkable
 
@@ -10,6 +9,11 @@ from torch import Generator, Tensor
 
 TOLERANCE = 1e-4
 """by what share of the radius a point may lie outside through rounding alone"""
+
+LARGEST, SMALLEST = torch.finfo(torch.float32).max, torch.finfo(torch.float32).tiny
+"""numbers that are as far from 0 and as near to it as those of float32"""
+MOST_PIXELS = 1e6
+"""more than any image is wide; a warp or a blur over so many leaves nothing of it"""
 
 
 @runtime_checkable
@@ -138,10 +142,26 @@ def relative(size: Tensor, radius: float) -> Tensor:
     return size / radius if radius > 0 else torch.where(size == 0, 0.0, torch.inf).to(size)
 
 
-def require_radius(name: str, value: float) -> None:
-    """Refuse a radius that is negative or not a number."""
-    if not (isinstance(value, Real) and isfinite(value) and value >= 0):
+def require_radius(name: str, value: float, most: float = LARGEST) -> None:
+    """Refuse a radius that is negative, not a number, none of float32, or more than the most that can be meant."""
+    if not (isinstance(value, Real) and 0 <= value < torch.inf):
         raise ValueError(f"{name} must be a finite number of at least 0, got {value!r}")
+    require_float32(name, value)
+    if value > most:
+        raise ValueError(f"{name} must be at most {most:,.0f}, got {value!r}: lower it")
+
+
+def require_float32(name: str, value: float) -> None:
+    """Refuse a number of at least 0 that tensors would take for infinity, or for 0 where it is more."""
+    if value > LARGEST:
+        raise ValueError(
+            f"{name} must be at most {LARGEST:.2g}, the largest number of float32, got {in_a_line(value)}: lower it"
+        )
+    if 0 < value < SMALLEST:
+        raise ValueError(
+            f"{name} must be at least {SMALLEST:.2g}, the smallest number of float32 above 0, got {value!r}: raise "
+            "it, or write 0 where that is allowed"
+        )
 
 
 def require_around(name: str, around: object, example: str = "Linf(eps=8 / 255)") -> None:

@@ -8,9 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from .definition import beside, box_distance, box_grid, box_sample, lies_between, require_radius
+from .definition import MOST_PIXELS, beside, box_distance, box_grid, box_sample, lies_between, require_radius
 
 Padding = Literal["zeros", "border", "reflection"]
+MOST_ZOOM = 40.0
+"""the logarithm of a zoom by which one pixel is wider than any image; far beyond, float32 holds no such factor"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +32,7 @@ class Spatial:
 
     def __post_init__(self) -> None:
         require_radius("Spatial.rotation", self.rotation)
-        require_radius("Spatial.translation", self.translation)
+        require_radius("Spatial.translation", self.translation, MOST_PIXELS)
 
     def __str__(self) -> str:
         return f"<= {self.rotation:g} degrees, <= {self.translation:g} px"
@@ -86,7 +88,7 @@ class TurnThenShift:
 
     def __post_init__(self) -> None:
         require_radius("TurnThenShift.rotation", self.rotation)
-        require_radius("TurnThenShift.translation", self.translation)
+        require_radius("TurnThenShift.translation", self.translation, MOST_PIXELS)
 
     def __str__(self) -> str:
         return f"<= {self.rotation:g} degrees, then <= {self.translation:g} px"
@@ -149,8 +151,8 @@ class Affine:
 
     def __post_init__(self) -> None:
         require_radius("Affine.rotation", self.rotation)
-        require_radius("Affine.translation", self.translation)
-        require_radius("Affine.scale", self.scale)
+        require_radius("Affine.translation", self.translation, MOST_PIXELS)
+        require_radius("Affine.scale", self.scale, MOST_ZOOM)
         require_radius("Affine.shear", self.shear)
         if self.shear >= 90:
             raise ValueError(f"Affine.shear must be less than 90 degrees, which flatten the image, got {self.shear}")

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from ..losses import Loss
-from ..neighborhoods import in_a_line
+from ..neighborhoods import in_a_line, require_float32
 
 
 @runtime_checkable
@@ -63,9 +63,10 @@ def whole_number(name: str, value: object) -> int:
 
 
 def require_positive(name: str, value: float) -> None:
-    """Refuse a length that is not a positive number."""
+    """Refuse a length that is not a positive number, or none of float32."""
     if not (isinstance(value, Real) and 0 < value < torch.inf):
         raise ValueError(f"{name} must be a positive number, got {value!r}")
+    require_float32(name, value)
 
 
 def require_choice(name: str, value: str, *choices: str) -> None:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -250,6 +251,32 @@ class Settings:
     temperature: float = 1.0
 
 
+@dataclass(slots=True)
+class Slotted:
+    """The same in slots, in which there is no dict to look into."""
+
+    temperature: float = 1.0
+
+
+class Extended(Slotted):
+    """Slots and a dict, each with settings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.other = 1.0
+
+
+class Attributes(dict):
+    """A dict whose items are attributes too, as configurations often are."""
+
+    __getattr__ = dict.get
+    __setattr__ = dict.__setitem__
+
+
+class Pair(NamedTuple("Pair", [("temperature", float), ("values", list)])):
+    """A tuple whose parts have names, and which has a dict."""
+
+
 class Plain:
     """Settings as anybody may keep them."""
 
@@ -288,6 +315,29 @@ KEPT = {
         lambda kept: set_item(0)(kept.values),
     ),
     "dataclass": (Settings(), lambda kept: kept.temperature, set_temperature),
+    "dataclass with slots": (Slotted(), lambda kept: kept.temperature, set_temperature),
+    "dataclass with slots in a list": (
+        [Slotted()],
+        lambda kept: kept[0].temperature,
+        lambda kept: set_temperature(kept[0]),
+    ),
+    "settings within slots": (
+        Slotted(temperature=[1.0]),
+        lambda kept: kept.temperature[0],
+        lambda kept: set_item(0)(kept.temperature),
+    ),
+    "slots beside a dict": (Extended(), lambda kept: kept.temperature, set_temperature),
+    "slot that is emptied": (
+        Slotted(),
+        lambda kept: getattr(kept, "temperature", 3.0),
+        lambda kept: delattr(kept, "temperature"),
+    ),
+    "dict with attributes": (Attributes(temperature=1.0), lambda kept: kept.temperature, set_temperature),
+    "list in a tuple with names": (
+        Pair(1.0, [1.0]),
+        lambda kept: kept.values[0],
+        lambda kept: set_item(0)(kept.values),
+    ),
     "nothing yet": ({"t": None}, lambda kept: kept["t"], set_item("t")),
     "one more": ({}, lambda kept: kept.get("t"), set_item("t")),
 }
@@ -319,6 +369,8 @@ ANOTHER = {
     "tuple": ((1.0,), (3.0,), lambda kept: kept[0]),
     "namespace": (SimpleNamespace(t=1.0), SimpleNamespace(t=3.0), lambda kept: kept.t),
     "namespace in a dict": ({"n": SimpleNamespace(t=1.0)}, {"n": SimpleNamespace(t=3.0)}, lambda kept: kept["n"].t),
+    "dataclass with slots": (Slotted(1.0), Slotted(3.0), lambda kept: kept.temperature),
+    "tuple with names": (Pair(1.0, []), Pair(3.0, []), lambda kept: kept.temperature),
     "number of numpy": (np.float32(1), np.float32(3), float),
     "array": (np.array([1.0]), np.array([3.0]), lambda kept: float(kept[0])),
     "tensor": (torch.tensor(1.0), torch.tensor(3.0), float),
@@ -357,6 +409,23 @@ def test_networks_with_other_numbers_of_numpy_are_told_apart_in_reports():
     one, other = (up.evaluate(made(lambda t=t: Configured(np.float32(t), float)), x, y, attacks={}) for t in (1, -1))
     assert one.clean.tolist() != other.clean.tolist()
     assert one.subject != other.subject
+
+
+def test_networks_with_other_numbers_in_slots_are_told_apart_in_reports():
+    x, y = images(4), torch.zeros(4, dtype=torch.long)
+    made_with = [made(lambda t=t: Configured(Slotted(t), lambda kept: kept.temperature)) for t in (1.0, -1.0)]
+    one, other = (up.evaluate(f, x, y, attacks={}) for f in made_with)
+    assert one.clean.tolist() != other.clean.tolist()
+    assert one.subject != other.subject
+
+
+def test_slots_that_hold_their_owner_are_looked_through_once():
+    kept = Slotted()
+    kept.temperature = [kept, 1.0]
+    numbers = Numbers(made(lambda: Configured(kept, lambda kept: kept.temperature[1])))
+    assert numbers.hold()
+    kept.temperature[1] = 2.0
+    assert not numbers.hold()
 
 
 def test_what_a_pass_leaves_in_a_network_is_no_setting():

@@ -3,8 +3,10 @@
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from enum import Enum
-from types import BuiltinFunctionType, FunctionType, MethodType, SimpleNamespace
+from functools import cache
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -20,9 +22,30 @@ TABLES = frozenset(vars(nn.Module()))
 """what every module keeps: its parts, its tensors, its hooks and its mode"""
 CROWD, ANY = 64, sys.maxsize
 """values in one place from which on they are data, no settings; and where data count too"""
-Settings = dict[Any, Any] | list[Any] | tuple[Any, ...]
-"""a place where values are kept"""
 Array = Tensor | np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slots:
+    """What an object keeps in slots, as one of a dataclass made with slots=True does, which has no dict for it."""
+
+    owner: Any
+    names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.items())
+
+    def get(self, name: str) -> Any:
+        """What is kept in that slot, None where nothing is."""
+        return getattr(self.owner, name, None)
+
+    def items(self) -> list[tuple[str, Any]]:
+        """What is kept there now, by name."""
+        return [(name, getattr(self.owner, name)) for name in self.names if hasattr(self.owner, name)]
+
+
+Settings = dict[Any, Any] | list[Any] | tuple[Any, ...] | Slots
+"""a place where values are kept"""
 
 
 class Numbers:
@@ -35,14 +58,14 @@ class Numbers:
         places = list(places_of([module for f in networks for module in f.modules()]))
         self.sizes = [(place, len(place)) for place in places]
         found = [
-            (place.get if isinstance(place, dict) else place.__getitem__, name, value)
+            (place.get if isinstance(place, dict | Slots) else place.__getitem__, name, value)
             for place in places
             for name, value in entries(place)
         ]
         self.values = [entry for entry in found if isinstance(entry[2], WORDS)]
         self.arrays = [(*entry, glance(entry[2])) for entry in found if is_small_array(entry[2])]
-        inner = {id(place) for place in places}
-        self.inner = [entry for entry in found if id(inside(entry[2])) in inner]
+        inner = {identity(place) for place in places}
+        self.inner = [entry for entry in found if any(identity(place) in inner for place in inside(entry[2]))]
 
     def hold(self) -> bool:
         """Whether all are what they were, none has come or gone, and what is put in a place holds the same."""
@@ -130,11 +153,11 @@ def places_of(modules: Iterable[nn.Module], crowd: int = CROWD) -> Iterable[Sett
 def places_from(beginnings: Iterable[Settings], crowd: int) -> Iterable[Settings]:
     """The places that lie in these, in what lies in them and so on, each once."""
     waiting = [place for beginning in beginnings for place in places_within(beginning, crowd)]
-    seen: set[int] = set()
+    seen: set[tuple[int, bool]] = set()
     while waiting:
         place = waiting.pop()
-        if id(place) not in seen:
-            seen.add(id(place))
+        if identity(place) not in seen:
+            seen.add(identity(place))
             yield place
             waiting += places_within(place, crowd)
 
@@ -142,26 +165,52 @@ def places_from(beginnings: Iterable[Settings], crowd: int) -> Iterable[Settings
 def places_within(place: Settings, crowd: int) -> Iterable[Settings]:
     """The dicts, lists and tuples of a few values that lie there, and what objects that hold values keep."""
     for _, value in entries(place):
-        held = inside(value)
-        if isinstance(held, dict | list | tuple) and len(cast(Settings, held)) < crowd:
-            yield cast(Settings, held)
+        for held in inside(value):
+            if len(held) < crowd:
+                yield held
 
 
-def inside(value: Any) -> Any:
-    """What an object that is there to hold values keeps; else the value itself."""
-    return vars(value) if holds_values(value) else value
+def inside(value: Any) -> Iterator[Settings]:
+    """Where a value keeps others: in itself, and in the attributes of an object that is there to hold values."""
+    if isinstance(value, dict | list | tuple):
+        yield cast(Settings, value)
+    if holds_values(value):
+        if hasattr(value, "__dict__"):
+            yield vars(value)
+        if names := slots_of(type(value)):
+            yield Slots(value, names)
+
+
+def identity(place: Settings) -> tuple[int, bool]:
+    """What tells a place from all others; of slots there is a new view each time, but one owner."""
+    return (id(place.owner), True) if isinstance(place, Slots) else (id(place), False)
 
 
 def holds_values(value: object) -> bool:
     """Whether an object is there to hold values, as a configuration is; what can be called, as a network, is not."""
-    if not hasattr(value, "__dict__") or callable(value) or isinstance(value, Tensor):
+    if callable(value) or isinstance(value, Tensor):
         return False
     package = type(value).__module__.split(".")[0]
     return isinstance(value, Namespace | SimpleNamespace) or package not in NO_STRANGERS
 
 
+@cache
+def slots_of(kind: type) -> tuple[str, ...]:
+    """The names of the slots of objects of that type, those of its bases too."""
+    return tuple(
+        dict.fromkeys(
+            name
+            for base in kind.__mro__
+            for name, slot in vars(base).items()
+            if isinstance(slot, MemberDescriptorType)
+        )
+    )
+
+
 def entries(place: Settings) -> Iterable[tuple[Any, Any]]:
     """What is kept there, by name or number."""
+    if isinstance(place, Slots):
+        return place.items()
     if not isinstance(place, dict):
         return enumerate(place)
     return [(name, value) for name, value in place.items() if name not in TABLES]

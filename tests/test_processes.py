@@ -111,6 +111,17 @@ def test_every_process_has_the_teacher_that_is_kept_in_its_file(ended):
         assert all(torch.equal(teacher[name], tensor) for name, tensor in weights.items()), rank
 
 
+def test_every_process_has_all_that_the_network_of_the_first_holds(ended):
+    first, others = ended("odd", 0), [ended("odd", rank) for rank in (1, 2)]
+    assert {"weight", "turned", "short", "eighth", "waves", "seen", "repeated", "unsaved"} < first.keys()
+    torch.manual_seed(0)
+    assert torch.equal(first["turned"], torch.randn(2, 3).t())
+    for other in others:
+        for name, tensor in first.items():
+            same = [each.double() if each.dtype == torch.float8_e4m3fn else each for each in (tensor, other[name])]
+            assert torch.equal(*same), name
+
+
 def test_each_process_reads_only_its_own_rows_of_the_files(ended):
     alone, together = ended("files", 1, 0)["read"], [ended("files", 3, rank)["read"] for rank in range(3)]
     assert sum(together) == alone > 500

@@ -149,6 +149,35 @@ def be_taught(folder: Path) -> None:
     torch.save(teacher.state_dict(), folder / f"teacher-{present().rank}.pt")
 
 
+class Odd(nn.Linear):
+    """A network with buffers of types that no exchange knows, one that is saved nowhere, and a state that is none."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 2)
+        torch.manual_seed(present().rank)
+        self.turned = nn.Parameter(torch.randn(2, 3).t())
+        self.register_buffer("short", torch.randint(1000, (4,)).to(torch.int16))
+        self.register_buffer("eighth", torch.randn(4).to(torch.float8_e4m3fn))
+        self.register_buffer("waves", torch.randn(2, dtype=torch.complex64))
+        self.register_buffer("seen", torch.rand(8) < 0.5)
+        self.register_buffer("repeated", torch.randn(2, 1).expand(2, 3))
+        self.register_buffer("nothing", torch.zeros(0))
+        self.register_buffer("unsaved", torch.randn(3, 2), persistent=False)
+
+    def get_extra_state(self) -> object:
+        return {"passes": 0}
+
+    def set_extra_state(self, state: object) -> None:
+        pass
+
+
+def share_odd_things(folder: Path) -> None:
+    """Give all processes what the first has, whatever it is, and keep it."""
+    f = Odd()
+    present().share_first(f)
+    torch.save(dict((*f.named_parameters(), *f.named_buffers())), folder / f"odd-{present().rank}.pt")
+
+
 def go_on(folder: Path) -> None:
     """Take four steps from where the last call stopped, whoever took them."""
     run, file = trainer(), folder / "state.pt"
@@ -216,6 +245,7 @@ if __name__ == "__main__":
             run_steps(place)
             go_on(place)
             be_taught(place)
+            share_odd_things(place)
         if Path("/proc/self/task").exists():
             threads = sorted(file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm"))
             (place / f"threads-{os.environ['RANK']}.txt").write_text("\n".join(threads))

@@ -85,12 +85,19 @@ class Processes:
         return tuple(sums[len(weights) + 1 :])
 
     def share_first(self, f: nn.Module) -> None:
-        """Give every process the weights and statistics of the first."""
+        """Give every process the weights and buffers of the first, also those that it saves nowhere.
+
+        They go as bytes: an exchange does not know all types, as int16.
+        """
         if self.alone:
             return
         self.wait_for_all()
-        for tensor in f.state_dict().values():
-            group.broadcast(tensor, src=0)
+        for tensor in (*f.parameters(), *f.buffers()):
+            if tensor.layout is torch.strided and tensor.numel():
+                once = unrepeated(tensor.detach())
+                numbers = torch.empty(once.shape, dtype=once.dtype, device=once.device).copy_(once).view(-1)
+                group.broadcast(numbers.view(torch.uint8), src=0)
+                once.copy_(numbers.view_as(once))
 
     def wait_for_all(self) -> None:
         """Go on once all processes have got here, however long the first takes; where one has ended, end too."""
@@ -114,6 +121,13 @@ class Processes:
     def own_part(self, items: list[Value]) -> list[Value]:
         """Every item belongs to one process; these belong to this one."""
         return items[self.rank :: self.count]
+
+
+def unrepeated(tensor: Tensor) -> Tensor:
+    """The part of a tensor of which the rest are repetitions in the same memory, as `expand` makes them."""
+    for dimension, stride in enumerate(tensor.stride()):
+        tensor = tensor.narrow(dimension, 0, 1) if stride == 0 else tensor
+    return tensor
 
 
 def shared(f: nn.Module, processes: Processes, batchnorm: Literal["local", "synchronized"]) -> nn.Module:

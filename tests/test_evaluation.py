@@ -609,6 +609,22 @@ def on_engines(monkeypatch, **precisions):
     monkeypatch.setattr(defender, "engines", lambda device, precision: precisions[precision])
 
 
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_classifier_on_a_gpu_that_only_judges_has_its_channels_first(copied, monkeypatch):
+    class OnGPU(torch.Tensor):
+        is_cuda = True
+
+    f = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 30 * 30, 10))
+    if not copied:
+        f.register_forward_hook(lambda *_: None)  # Such a one is searched itself, with channels last.
+    fast = Engine(precision="tf32", folded=True)
+    monkeypatch.setattr(defender, "engines", lambda *_: (fast, Engine(folded=True)))
+    found = defender.defended(f, "auto", torch.rand(2, 3, 32, 32).as_subclass(OnGPU), 4)
+    assert [bool(rung.network.copies) for rung in found.rungs] == [copied, copied]
+    layout = torch.contiguous_format if copied else torch.channels_last
+    assert f[0].weight.is_contiguous(memory_format=layout)
+
+
 def test_defenders_of_one_model_search_images_in_doubt_on_one_network(network, pictures, monkeypatch):
     coarse, fine = Engine(folded=True, precision="tf32"), Engine(folded=True)
     on_engines(monkeypatch, bfloat16=(coarse, fine), tf32=(fine, Engine()))

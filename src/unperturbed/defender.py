@@ -10,7 +10,7 @@ from torch import Generator, Tensor, nn
 
 from .answers import frozen
 from .attacks import Attack, AutoAttack, MinimumNorm
-from .engine import Accelerated, Engine, Precision, engine_for
+from .engine import Accelerated, Engine, Precision, engine_for, lay_out
 from .inputs import require_tensor
 from .losses import margin
 from .risks import decided
@@ -48,6 +48,10 @@ def defended(
     for engine in reversed(wanted):
         if engine not in known:
             known[engine] = Rung(f if engine.plain else on_engine(f, engine, images, batch), engine)
+    networks = [rung.network for rung in known.values()]
+    if images.is_cuda and all(isinstance(network, Accelerated) and network.copies for network in networks):
+        # Where copies are searched, f only judges, in float32, which on a GPU likes channels first.
+        lay_out(f, torch.contiguous_format)
     return Defender(f=f, rungs=tuple(known[engine] for engine in wanted), device=images.device)
 
 

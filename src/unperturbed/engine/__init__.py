@@ -6,7 +6,7 @@ and an `Engine` says which of it a device gets.
 
 from .arithmetic import Engine, Precision, engine_for
 from .fusion import fused
-from .layouts import layout_kept
+from .layouts import lay_out, layout_kept
 from .network import Accelerated, Hastener
 from .numbers import Numbers, arrays_kept_by, kept_by
 from .recording import Recorded, stateless
@@ -22,6 +22,7 @@ __all__ = [
     "engine_for",
     "fused",
     "kept_by",
+    "lay_out",
     "layout_kept",
     "stateless",
 ]

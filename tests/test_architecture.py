@@ -11,7 +11,7 @@ LAYERS = [
     {"printing", "version", "signals"},
     {"npz", "trees", "repeats", "meeting"},
     {"runtime", "progress", "inputs", "formats", "pictures", "processes", "locks", "files"},
-    {"neighborhoods", "losses", "answers", "events"},
+    {"neighborhoods", "losses", "answers", "events", "misnamed"},
     {"solvers", "risks", "models", "batches", "data", "datasets", "gathering", "schedules", "averaging", "reservoir"},
     {"objectives", "attacks"},
     {"engine", "cutting", "packing"},

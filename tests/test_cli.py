@@ -949,6 +949,23 @@ def test_a_recipe_that_cannot_be_followed_is_refused_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_data_that_are_named_where_a_folder_is_expected_or_the_other_way_round_are_not_passed_over(
+    refused, tmp_path, capsys
+):
+    (tmp_path / "my.npz").write_bytes(b"mine")
+    (tmp_path / "pictures").mkdir()
+    sentence = refused("train", RECIPE, "--out", "mine", "--data", "my.npz")
+    assert "my.npz is not a folder: name the folder that the data files lie in by --data" in sentence
+    assert "--data.name my.npz" in sentence
+    sentence = refused("train", RECIPE, "--out", "mine", "--data.name", "pictures")
+    assert "pictures is a folder, expected a data set" in sentence and "unperturbed pack pictures" in sentence
+    sentence = refused("train", RECIPE, "--out", "mine", "--data.name", "more.npy")
+    assert "unknown data set 'more.npy': a file of images alone goes behind --unlabeled" in sentence
+    assert {path.name for path in tmp_path.iterdir()} == {"my.npz", "pictures"}
+    main(["train", RECIPE, "--data", "pictures", "--dry-run"])
+    assert "--data pictures changes nothing, for digits need no files" in capsys.readouterr().err
+
+
 def test_a_folder_of_data_that_is_missing_or_empty_is_named_with_what_it_lacks(refused, tmp_path):
     (tmp_path / "empty").mkdir()
     assert "the data folder missing does not exist" in refused("train", "mnist-pixel-srt", "--data", "missing")

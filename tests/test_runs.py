@@ -506,6 +506,24 @@ def test_a_directory_without_a_run_has_no_recipe(tmp_path):
         RunDirectory(tmp_path).read_recipe()
 
 
+def test_a_place_that_is_no_run_is_answered_with_what_it_is_and_the_runs_near_it(tmp_path):
+    for name in ("own", "all", "more", "rest"):
+        RunDirectory(tmp_path / "runs" / name).claim(Recipe())
+    (tmp_path / "new.jpg").write_bytes(b"a picture")
+    for place, sentence in (
+        ("new.jpg", "new.jpg is a file, expected the directory of a run"),
+        (
+            "runs",
+            f"directories of runs: name one, as {', '.join(str(tmp_path / 'runs' / n) for n in ('all', 'more'))}",
+        ),
+        ("runs/owm", f"did you mean {tmp_path / 'runs' / 'own'}? Else make one with unperturbed train RECIPE"),
+        ("nowhere/own", "nowhere/own holds no run (no recipe.json): make one with unperturbed train RECIPE"),
+    ):
+        with pytest.raises(FileNotFoundError) as refusal:
+            RunDirectory(tmp_path / place).read_recipe()
+        assert sentence in str(refusal.value)
+
+
 # The log
 
 

@@ -7,7 +7,6 @@ import tarfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,8 +19,9 @@ from torch import Tensor
 from .files import at_home
 from .formats import LABELED_PARTS, Parts, read_cifar, read_mnist, read_own_arrays
 from .inputs import check_labels
+from .misnamed import no_data_set, require_folder
 from .npz import most_expanded, read_bounded
-from .printing import printable, quoted
+from .printing import printable
 from .repeats import repeats
 from .runtime import cache
 
@@ -122,14 +122,15 @@ def load(name: str, folder: Path | None = None) -> Dataset:
     variable UNPERTURBED_DATA names; without either they are downloaded once and kept. An .npz file that does not
     lie where its path says is looked for there too, so that a run can be evaluated from another place.
     """
+    require_folder(folder)
     if name.endswith(".npz"):
         parts, classes = read_own_arrays(_own_file(name, folder))
-    elif name == "digits":
+    elif name == BUILT_IN:
         parts, classes = _digits(), TEN_DIGITS
     elif name in SOURCES:
         parts, classes = _of_that_name(name, _files(name, folder)), SOURCES[name].classes
     else:
-        raise ValueError(_unknown(name))
+        raise ValueError(no_data_set(name, NAMES))
     none = {"unlabeled_images": parts["train_images"][:0]}
     return Dataset(name=name, classes=classes, **(none | parts))
 
@@ -144,12 +145,6 @@ def _of_that_name(name: str, files: Sequence[Path]) -> Parts:
             "--data.name"
         )
     return parts
-
-
-def _unknown(name: str) -> str:
-    nearest = get_close_matches(name.lower(), NAMES, n=1)
-    guess = f"did you mean {nearest[0]!r}? " if nearest else ""
-    return f"unknown data set {quoted(name)}: {guess}choose one of {', '.join(NAMES)} or the path of an .npz file"
 
 
 def _digits(test: int = 400) -> Parts:
@@ -295,4 +290,5 @@ CIFAR10 = Source(
 )
 
 SOURCES = {"mnist": MNIST, "fashion-mnist": FASHION_MNIST, "cifar10": CIFAR10}
-NAMES = ("digits", *SOURCES)
+BUILT_IN = "digits"
+NAMES = (BUILT_IN, *SOURCES)

@@ -38,6 +38,7 @@ from . import locks
 from . import recipe as recipes
 from .datasets import Use
 from .files import explained, half_written, names_in, sweep, write_whole
+from .misnamed import no_run
 from .printing import in_shell, printable
 from .recipe import Recipe
 
@@ -124,10 +125,7 @@ class RunDirectory:
     def read_recipe(self) -> Recipe:
         """The recipe of the run in this directory."""
         if not (self.path / "recipe.json").is_file():
-            raise FileNotFoundError(
-                f"{printable(self.path)} holds no run (no recipe.json): "
-                f"make one with unperturbed train RECIPE --out {in_shell(self.path)}"
-            )
+            raise FileNotFoundError(no_run(self.path))
         return recipes.read(self.path / "recipe.json")
 
     def write_checkpoint(self, state: State, recipe: Recipe | None = None) -> None:

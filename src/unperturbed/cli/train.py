@@ -10,6 +10,7 @@ from typing import Annotated
 import tyro
 
 from .. import recipe as recipe_files
+from ..datasets import BUILT_IN
 from ..events import Events, require_tensorboard
 from ..guards import done_in_vain, steps_taken
 from ..neighborhoods import require_radius
@@ -79,6 +80,9 @@ def train(arguments: list[str]) -> None:
     for recipe in (each.recipe for each in commands):
         for sentence in done_in_vain(recipe, recipe.data.validation):
             print(printable(f"unperturbed: {recipe.name}: {sentence}"), file=sys.stderr)
+    if command.data is not None and all(each.recipe.data.name == BUILT_IN for each in commands):
+        sentence = f"--data {command.data} changes nothing, for {BUILT_IN} need no files: name data by --data.name"
+        print(printable(f"unperturbed: {sentence}"), file=sys.stderr)
     if command.dry_run:
         for each in commands:
             print(recipe_files.dumps(each.recipe), end="")

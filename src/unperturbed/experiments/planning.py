@@ -105,7 +105,10 @@ def planned(
     ]
     kept = [run for run in runs if matches(run, only)]
     if runs and not kept:
-        raise ValueError(f"--only {quoted(only)} leaves none of {len(runs)} runs, {runs[0].name} for example")
+        raise ValueError(
+            f"--only {quoted(only)} leaves none of {len(runs)} runs: match whole names, as {runs[0].name}, by "
+            "patterns, as '*srt*'"
+        )
     return kept
 
 

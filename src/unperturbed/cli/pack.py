@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 
 from .. import recipes
-from ..datasets import load
+from ..datasets import Dataset, load
 from ..figures import require_writable
 from ..files import write_anew
 from ..gathering import Gathered, found_in, gathered, told_at_once, troubles, without
-from ..pictures import Color, Shape, pictures_in, read_pictures
+from ..pictures import Color, pictures_in, read_pictures
 from ..printing import counted, in_shell, printable, shortened
+from ..repeats import repeats
 from ..solvers import require_count
 from .options import leading_words, parse, refuse_options
 
@@ -70,7 +71,7 @@ def pack(arguments: list[str]) -> None:
         refuse_options(
             rest, "--like tells the shape of all images: leave that out", "--size", "--color", "--test", "--seed"
         )
-        pack_unlabeled(folder, out, load(command.like, command.data).use.shape, command)
+        pack_unlabeled(folder, out, load(command.like, command.data), command)
         return
     refuse_options(rest, "no data set is named by --like: name it", "--data")
     size, found = size_of(command), found_in(folder, command.test, command.seed)
@@ -88,20 +89,22 @@ def pack(arguments: list[str]) -> None:
         print(f"unperturbed: {made.repeated}", file=sys.stderr)
 
 
-def pack_unlabeled(folder: Path, out: Path, shape: Shape, command: Pack) -> None:
-    """Write all pictures in a folder as unlabeled images of that shape."""
+def pack_unlabeled(folder: Path, out: Path, like: Dataset, command: Pack) -> None:
+    """Write all pictures in a folder as unlabeled images for that data set."""
     paths = pictures_in(folder)
     damaged = told_if_skipped(paths, skip=command.skip_damaged)
     paths = [path for path in paths if path not in damaged]
     if not paths:
         raise ValueError(f"{printable(folder)} has no pictures: name a folder that does")
     with told_at_once(paths):
-        images = read_pictures(paths, shape)
+        images = read_pictures(paths, like.use.shape)
     buffer = io.BytesIO()
     np.save(buffer, images.numpy())
     write_anew(out, buffer.getvalue())
-    made = f"{counted(len(images), 'unlabeled image')} of {' x '.join(map(str, shape))}"
+    made = f"{counted(len(images), 'unlabeled image')} of {' x '.join(map(str, like.use.shape))}"
     print(printable(f"{out}: {made}; next: add --unlabeled {in_shell(out)} to a training on {command.like}"))
+    if repeated := repeats(like.test_images, images):
+        print(f"unperturbed: {repeated}", file=sys.stderr)
 
 
 def told_if_skipped(paths: Sequence[Path], *, skip: bool) -> Collection[Path]:

@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 from unperturbed import cli
-from unperturbed.cli.predict import answered, as_text
+from unperturbed.cli.predict import MOST_COLUMNS, answered, as_text
 from unperturbed.datasets import load
 from unperturbed.pictures import cut_to, looked_at, opened, pictures_in, read_pictures
 from unperturbed.risks import NO_CLASS
@@ -429,6 +429,10 @@ def test_further_pictures_become_unlabeled_images_of_a_data_set_that_is_there(al
         assert sentence in refused(*words, *wrong)
     cli.main([*words, "--skip-damaged", "--like", "my.npz", "--data", str(tmp_path)])
     assert len(np.load(more)) == 3
+    assert "test image" not in capsys.readouterr().err
+    cli.main(["pack", str(album), *words[2:4], "--out", str(tmp_path / "all.npy")])
+    repeated = f"{len(made.test_images)} test images can also be found among the others, to the last bit"
+    assert repeated in capsys.readouterr().err
     assert "--data would do nothing, for no data set is named by --like" in refused(
         "pack", further, "--data", tmp_path
     )
@@ -500,6 +504,24 @@ def test_an_answer_stands_where_an_attack_leaves_its_class():
     assert [cell.strip() for cell in second.split("│")[1:-1]] == ["b.png", "dog", "80.0%", "cat"]
     assert [cell.strip() for cell in third.split("│")[1:-1]] == ["c.png", "dog", "70.0%", "NaN"]
     assert last == "answers that stand under pgd (Linf 0.1): 1 of 3"
+
+
+def test_of_many_attacks_those_under_which_an_answer_falls_share_a_column():
+    finished = SimpleNamespace(classes=("cat", "stands"))
+    found = {f"attack-{number}": [0, number % 2] for number in range(MOST_COLUMNS)} | {"last": [NO_CLASS, 1]}
+    attacks = [
+        SimpleNamespace(name=name, budget="much", predicted=torch.tensor(said)) for name, said in found.items()
+    ]
+    for given, first, second in (
+        (attacks, ["6 of 7", "NaN: last"], ["4 of 7", "cat: attack-0, attack-2, attack-4"]),
+        (attacks[:MOST_COLUMNS], ["stands"] * MOST_COLUMNS, ["cat", "stands"] * (MOST_COLUMNS // 2)),
+    ):
+        report = SimpleNamespace(attacks=given)
+        paths = [Path("a.png"), Path("b.png")]
+        rows = answered(finished, paths, torch.tensor([0, 1]), torch.tensor([0.9, 0.8]), report)
+        lines = [line for line in as_text(rows, report).splitlines() if ".png" in line]
+        cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines]
+        assert cells == [["a.png", "cat", "90.0%", *first], ["b.png", "stands", "80.0%", *second]]
 
 
 def test_names_are_shown_as_they_are_and_to_their_end():

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,9 @@ from ..runtime import pick_device
 from .options import leading_words, parse_with_budget, refuse_options
 
 STANDS = "stands"
+NO_ANSWER = "NaN"
+MOST_COLUMNS = 6
+"""attacks up to which each has a column; of more, those under which an answer falls share one"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,11 +122,12 @@ def as_text(rows: list[dict[str, Any]], report: Report | None, width: int = 118)
     for name in ("picture", "answer"):
         table.add_column(name, overflow="fold")
     table.add_column("sure", justify="right", no_wrap=True)
-    for result in attacks:
-        table.add_column(f"under {result.name}", overflow="fold")
+    few = len(attacks) <= MOST_COLUMNS
+    for name in [f"under {result.name}" for result in attacks] if few else ["stands under", "else says"]:
+        table.add_column(name, overflow="fold")
     for row in rows:
-        under = [STANDS if found["stands"] else found["answer"] or "NaN" for found in row["under"].values()]
-        cells = (row["picture"], row["answer"], f"{row['probability']:.1%}", *under)
+        under = [STANDS if found["stands"] else found["answer"] or NO_ANSWER for found in row["under"].values()]
+        cells = (row["picture"], row["answer"], f"{row['probability']:.1%}", *(under if few else summed_up(row)))
         table.add_row(*(escape(printable(cell)) for cell in cells))
     console = Console(width=width, emoji=False, force_terminal=sys.stdout.isatty(), highlight=False)
     with console.capture() as captured:
@@ -133,3 +138,14 @@ def as_text(rows: list[dict[str, Any]], report: Report | None, width: int = 118)
         for standing in [sum(row["under"][result.name]["stands"] for row in rows)]
     ]
     return captured.get() + "\n".join(lines)
+
+
+def summed_up(row: Mapping[str, Any]) -> tuple[str, str]:
+    """Under how many attacks the answer to a picture stands, and what else is said under which."""
+    fallen: dict[str, list[str]] = {}
+    for name, found in row["under"].items():
+        if not found["stands"]:
+            fallen.setdefault(found["answer"] or NO_ANSWER, []).append(name)
+    count = len(row["under"])
+    standing = count - sum(map(len, fallen.values()))
+    return f"{standing} of {count}", "; ".join(f"{answer}: {', '.join(names)}" for answer, names in fallen.items())

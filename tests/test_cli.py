@@ -980,6 +980,28 @@ def test_a_run_that_diverges_names_the_rate_to_lower(refused):
     assert "optimizer.rate.peak = 1e+30: lower it" in sentence
 
 
+def test_a_recipe_in_a_file_is_named_anywhere_and_in_place_of_another(refused, tmp_path, capsys):
+    (tmp_path / "mine.json").write_text(recipe_files.dumps(replace(named(RECIPE), steps=7)))
+    printed = []
+    for words in (["--from", "mine.json", "--dry-run"], ["--batch", "8", "--dry-run", "--from=mine.json"]):
+        main(["train", *words])
+        printed.append(json.loads(capsys.readouterr().out))
+    assert [recipe["steps"] for recipe in printed] == [7, 7]
+    assert printed[1]["batch"] == 8
+    for words in ((RECIPE, "--from", "mine.json"), ("--from", "mine.json", "--from", RECIPE)):
+        sentence = f"--from 'mine.json' stands in place of a recipe, and {RECIPE!r} is named too: name one"
+        assert sentence in refused("train", *words)
+
+
+@pytest.mark.parametrize(
+    ("option", "here"),
+    [("--epochs", "--steps"), ("--lr", "--optimizer.rate.peak"), ("--batch-size=8", "--batch")],
+)
+def test_options_by_their_names_elsewhere_are_answered_with_ours(refused, option, here):
+    sentence = refused("train", RECIPE, option, "3")
+    assert f"train has no option {option.partition('=')[0]}: " in sentence and here in sentence.split(": ")[2]
+
+
 @pytest.mark.parametrize("words", [[], ["--out", "mine"], ["--from"]])
 def test_training_needs_a_recipe_first(refused, words):
     assert "train needs a recipe first: unperturbed train RECIPE, or train --from FILE" in refused("train", *words)

@@ -121,6 +121,20 @@ def value_of(option: str, words: list[str]) -> str | None:
     return found
 
 
+def without_option(option: str, words: list[str]) -> tuple[list[str], list[str]]:
+    """The words without an option and its values, and these values; one without a value is left as it is."""
+    others, values, rest = list[str](), list[str](), iter(zip_longest(words, words[1:], fillvalue="--"))
+    for word, following in rest:
+        name, equals, value = word.partition("=")
+        if name != option or not (equals or not following.startswith("--")):
+            others.append(word)
+            continue
+        values.append(value if equals else following)
+        if not equals:
+            next(rest)
+    return others, values
+
+
 def refuse_options(words: list[str], reason: str, *beginnings: str) -> None:
     """Refuse the first option that begins so, if there is one: it would do nothing, for that reason."""
     for option in (word.partition("=")[0].replace("_", "-") for word in words):

@@ -23,7 +23,15 @@ from ..recipes.against import against
 from ..runs import RunDirectory
 from ..signals import stopping_after_a_step
 from ..training import train_together
-from .options import EXAMPLE, leading_words, parse, refuse_options, value_of
+from .options import EXAMPLE, leading_words, parse, refuse_options, value_of, without_option
+
+CALLED_HERE = {
+    "--epochs": "--steps says how long a run is, in batches",
+    "--lr": "the learning rate is --optimizer.rate.peak or --optimizer.rate.rate, as --help shows",
+    "--learning-rate": "the learning rate is --optimizer.rate.peak or --optimizer.rate.rate, as --help shows",
+    "--batch-size": "say --batch",
+}
+"""what options are called here that have other names elsewhere"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,12 +164,19 @@ def directory_of(command: Train, *, several: bool) -> Path:
 def recipes_named_first(arguments: list[str]) -> tuple[list[Recipe], list[str]]:
     """The recipes that the first words name, or the one in the file behind --from, and the other words."""
     names, rest = leading_words(arguments)
+    rest, files = without_option("--from", rest)
+    for word in (word.partition("=")[0] for word in rest):
+        if word in CALLED_HERE:
+            raise ValueError(f"train has no option {word}: {CALLED_HERE[word]}")
+    if len(files) > 1 or (files and names):
+        also = quoted(names[0]) if names else quoted(files[1])
+        raise ValueError(f"--from {quoted(files[0])} stands in place of a recipe, and {also} is named too: name one")
     if names:
         return [named(name) for name in names], rest
-    if len(arguments) > 1 and arguments[0] == "--from":
-        return [recipe_files.read(Path(arguments[1]))], arguments[2:]
+    if files:
+        return [recipe_files.read(Path(files[0]))], rest
     if "-h" in arguments or "--help" in arguments:
-        return [named(EXAMPLE)], arguments
+        return [named(EXAMPLE)], rest
     raise ValueError(
         "train needs a recipe first: unperturbed train RECIPE, or train --from FILE (see unperturbed list)"
     )

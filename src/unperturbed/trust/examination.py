@@ -11,6 +11,7 @@ from ..answers import frozen
 from ..evaluation import AttackWatcher
 from ..inputs import as_float, check_images, check_labels, check_model, output_classes, require_tensor
 from ..neighborhoods import L2, Linf, Neighborhood, Spatial, TurnThenShift, require_around
+from ..printing import counted
 from ..runtime import derived_seed, pick_device, provenance, random_numbers_kept
 from ..solvers import require_positive
 from .attacking import ATTACK_CHECKS
@@ -132,7 +133,10 @@ def conduct(check: Check, subject: Subject, speed: Speed, left: float) -> Outcom
     """The outcome of a check on as many images as half of the time that is left allows."""
     pool = subject.panel if check.attacks else torch.arange(len(subject.x), device=subject.device)
     if len(pool) < check.fewest:
-        return "skipped", f"{len(pool)} correctly classified images, and at least {check.fewest} are needed"
+        return (
+            "skipped",
+            f"{counted(len(pool), 'correctly classified image')}, and at least {check.fewest} are needed",
+        )
     count = affordable(check, len(pool), left, speed)
     if not count:
         needed = speed.seconds(check.queries) * check.fewest

@@ -221,7 +221,10 @@ def test_a_run_without_a_report_says_how_to_make_one(runs, refused):
 
 def test_a_run_without_a_log_is_refused(runs, refused):
     (runs / "low" / "log.jsonl").unlink()
-    assert "low holds no log of its training (log.jsonl)" in refused("curve", "training", "low")
+    sentence = "low holds no log of its training (log.jsonl): make it with `unperturbed train --from low/recipe.json "
+    assert f"{sentence}--out DIR`" in refused("curve", "training", "low")
+    (runs / "low" / "model.safetensors").unlink()
+    assert f"{sentence}--out low`" in refused("curve", "training", "low"), "it is not finished, and goes on"
 
 
 def test_a_report_of_a_newer_version_is_refused(runs, refused):

@@ -288,10 +288,9 @@ def log_of(run: Run) -> list[dict[str, float]]:
     """The lines of a run's log; a run without any is refused."""
     records = [record for record in run.directory.read_log() if is_whole(record)]
     if not records:
-        raise ValueError(
-            f"{printable(run.path)} holds no log of its training (log.jsonl): make it with "
-            f"`unperturbed train --from {in_shell(run.path / 'recipe.json')} --out DIR`"
-        )
+        anew = f"unperturbed train --from {in_shell(run.path / 'recipe.json')} --out DIR"
+        command = anew if run.directory.weights.exists() else run.directory.training_again()
+        raise ValueError(f"{printable(run.path)} holds no log of its training (log.jsonl): make it with `{command}`")
     return records
 
 

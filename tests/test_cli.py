@@ -174,7 +174,9 @@ def test_help_shows_the_numbers_of_the_recipe_that_is_named(capsys):
 
 def test_list_names_every_recipe_in_full(capsys):
     main(["list"])
-    rows = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()}
+    printed = capsys.readouterr().out
+    assert "…" not in printed and "labeled unlabeled" in printed
+    rows = {line.split()[0]: line.split()[1:] for line in printed.splitlines()}
     assert set(RECIPES) <= set(rows)
     assert rows["cifar10-spatial-worst-of-k"] == ["ResNet", "AT", "10,000", "0", "80,000"]
     assert rows["mnist-pixel-srt"] == ["SmallCNN", "SRT", "10,000", "the", "rest", "56,250"]

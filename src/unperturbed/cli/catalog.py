@@ -14,6 +14,10 @@ from ..recipes.budgets import REASONS, SETS, Budget
 from ..recipes.methods import DEFENSES
 from .options import leading_word, parse
 
+WIDE, NARROW = (0, 2, 0, 0), (0, 1, 0, 0)
+"""blanks around a cell: above it, behind it, below it, before it"""
+MOST_COLUMNS = 10_000
+"""columns of text that any table fits into"""
 Row = dict[str, str | int | None]
 KINDS = ("recipes", "defenses", "attacks", "experiments", "parts")
 OF_DATA = ("recipes", "attacks")
@@ -101,10 +105,15 @@ def attack_rows(budget: Budget) -> list[Row]:
 
 
 def show(rows: list[Row]) -> None:
-    """Rows as a table."""
-    table = Table(box=None, pad_edge=False)
+    """Rows as a table, whose columns stand closer where it fits into the terminal so and not otherwise."""
+    table = Table(box=None, pad_edge=False, padding=WIDE)
     for i, heading in enumerate(rows[0]):
-        table.add_column(heading, no_wrap=i == 0)
+        table.add_column(heading, no_wrap=i == 0, overflow="fold")
     for row in rows:
         table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()))
-    Console(markup=False, highlight=False).print(table)
+    console = Console(markup=False, highlight=False)
+    unlimited = console.options.update(width=MOST_COLUMNS)
+    for padding in (NARROW, WIDE):
+        fits = console.measure(table, options=unlimited).maximum <= console.width
+        table.padding = table.padding if fits else padding
+    console.print(table)

@@ -58,6 +58,8 @@ def test_probabilities_are_those_of_the_model(run):
     assert not found.probabilities(images).requires_grad
     with pytest.raises(ValueError, match="images must be a tensor"):
         found.probabilities(images.tolist())
+    with pytest.raises(ValueError, match=r"got \(1, 8, 8\): of one image, give images\[None\]"):
+        found.probabilities(images[0])
 
 
 def test_many_images_are_answered_in_parts(run, monkeypatch):

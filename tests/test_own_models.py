@@ -493,6 +493,7 @@ def unaware() -> nn.Module:
     [
         (lambda f, x, y: up.evaluate(lambda z: f(z), x, y, {}), "must be a torch.nn.Module, got a function"),
         (lambda f, x, y: up.fit(lambda z: f(z), labeled=(x, y)), "must be a torch.nn.Module, got a function"),
+        (lambda f, x, y: up.fit(nn.Flatten, labeled=(x, y)), "got the class Flatten: make one of it, Flatten(…)"),
         (lambda f, x, y: up.evaluate(f, x.numpy(), y, {}), "images must be a tensor, got a ndarray"),
         (lambda f, x, y: up.evaluate(f, list(x), y, {}), "images must be a tensor, got a list"),
         (lambda f, x, y: up.trust(f, list(x), y), "images must be a tensor, got a list"),

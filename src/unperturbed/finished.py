@@ -31,10 +31,10 @@ class Finished:
         """Of every class for each image, uint8 or float in [0, 1], on the device of the model."""
         require_tensor(images, "images")
         if tuple(images.shape[1:]) != self.shape:
-            raise ValueError(
-                f"images must have the shape (N, {', '.join(map(str, self.shape))}), got {tuple(images.shape)}: "
-                "cut or scale them as the training images were"
-            )
+            one = tuple(images.shape) == self.shape
+            advice = "of one image, give images[None]" if one else "cut or scale them as the training images were"
+            wanted = f"(N, {', '.join(map(str, self.shape))})"
+            raise ValueError(f"images must have the shape {wanted}, got {tuple(images.shape)}: {advice}")
         check_pixels(images)
         weight = next(self.model.parameters())
         with torch.inference_mode():

@@ -116,12 +116,14 @@ def output_classes(f: Callable[[Tensor], object], x: Tensor) -> int:
 
 def check_model(f: object) -> None:
     """Refuse anything but a module with weights, which has modes and can be frozen."""
-    advice = "call it in a module's forward"
+    kind, advice = f"a {type(f).__name__}", "call it in a module's forward"
+    if isinstance(f, type):
+        kind, advice = f"the class {f.__name__}", f"make one of it, {f.__name__}(…)"
     if isinstance(f, Mapping):
         advice = "where it holds weights, make the network and give it them by load_state_dict"
     if isinstance(f, ExportedProgram):
         advice = UNFLATTEN
-    require(isinstance(f, nn.Module), f"a model must be a torch.nn.Module, got a {type(f).__name__}: {advice}")
+    require(isinstance(f, nn.Module), f"a model must be a torch.nn.Module, got {kind}: {advice}")
     empty = isinstance(f, nn.Module) and any(weight.is_meta for weight in (*f.parameters(), *f.buffers()))
     require(not empty, "a model must have weights, this one lies on the device meta: give it some by to_empty")
 

@@ -99,6 +99,7 @@ def cell_of(found: Measured, trial: str, column: str) -> str:
 
 
 def whose(row: Row, edition: Edition) -> str:
-    """How our run was trained."""
-    network = "" if edition.network == "own" else ", ResNet-18"
+    """How our run was trained, and on which of the two networks where it may be either."""
+    runs = [each for each in Measured(edition.evidence).evidence if each.name == row.trial]
+    network = f", {'WRN-34-10' if edition.network == 'own' else 'ResNet-18'}" if any(map(concerned, runs)) else ""
     return f"ours, {row.schedule or f'{edition.scale} schedule{network}'}"

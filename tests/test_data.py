@@ -186,7 +186,7 @@ def test_split_checks_the_labels():
 
 # The batches
 
-SIZES = [(100, 500, 64), (7, 93, 10), (1, 1, 1), (10, 0, 3), (3, 1000, 128), (1000, 3, 50), (33, 67, 100)]
+SIZES = [(100, 500, 64), (7, 93, 10), (1, 1, 2), (1, 0, 1), (10, 0, 3), (3, 1000, 128), (1000, 3, 50), (33, 67, 100)]
 
 
 @pytest.mark.parametrize(("labeled", "unlabeled", "batch"), SIZES)

@@ -156,8 +156,8 @@ def test_the_page_of_defenses_shows_what_was_measured(monkeypatch):
     page = (ROOT / "docs" / "defenses.md").read_text(encoding="utf-8")
     assert markdown(result) in page
     means = {figure for line in markdown(result).splitlines() for figure in re.findall(r"(\d+\.\d) ±", line)}
-    shown, on_cifar10 = page.split("## What it shows")[1].split("## One forward pass or two")
-    claims = shown + on_cifar10.split("## How the settings were chosen")[1]
+    shown, further = page.split("## What it shows")[1].split("## The table of all recipes")
+    claims = shown + further.split("## How the settings were chosen")[1]
     for figure in re.findall(r"(?<![\w.])\d\d\.\d(?![\d.])", claims):
         assert figure in means, figure
 
@@ -177,7 +177,7 @@ SAID_OF_DEFENSES = (
     ("points of SRT ({} against {})", "pgd", "pixel-srt-fast", "pixel-srt"),
     ("of its time ({} of {} seconds)", "seconds", "pixel-srt-fast", "pixel-srt"),
     ("with N-FGSM as the solver it reaches {}.", "pgd", "pixel-srt-fast-noise"),
-    ("bring {} under PGD (SRT: {});", "pgd", "pixel-srt-plusplus", "pixel-srt"),
+    ("They bring {} under PGD (SRT: {});", "pgd", "pixel-srt-plusplus", "pixel-srt"),
     ("as well, {} under GridAdv (SRT: {}).", "gridadv", "spatial-srt-plusplus", "spatial-srt"),
     ("mirrored digits) keeps {} under GridAdv", "gridadv", "spatial-srt-authors"),
 )
@@ -550,7 +550,7 @@ def test_the_page_of_defenses_says_what_statistics_of_clean_images_cost(monkeypa
     kept, clean, averaged = (sum(row) / len(row) for row in rows)
     assert f"keeps {kept:.1f} under PGD with the model's statistics and {clean:.1f} with estimated ones" in page
     assert f"{kept:.1f}" == f"{averaged:.1f}"
-    assert f"it keeps {averaged:.1f} under PGD either way" in page
+    assert f"pixel-wise SRT++ keeps {averaged:.1f} under PGD either way" in page
     assert RECIPES["digits-pixel-srt-plusplus"].averaging.batchnorm == "copied"
 
 

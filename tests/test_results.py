@@ -789,7 +789,7 @@ def test_the_page_of_fidelity_says_what_rt_and_srt_of_the_paper_are():
         sum(abs(mine - its) for mine, its in zip(numbers(trial), paper, strict=True)) / len(columns)
         for trial in (f"{theirs}-batch-25-warps", ours)
     )
-    assert f"with both it is {near:.2f} points from the paper on average, where ours is {far:.2f}" in text
+    assert f"With both changes RT is {near:.2f} points from the paper on average, where ours is {far:.2f}" in text
     whole, few, blurred = (numbers(f"{theirs}{end}")[2] for end in ("", "-batch-25", "-batch-25-warps"))
     assert (
         f"Of the {numbers(ours)[2] - paper[2]:.1f} points under GridAdv the small batch takes {whole - few:.1f} and "
@@ -872,6 +872,8 @@ def test_the_page_of_fidelity_shows_how_uat_fell():
     for words, run in runs.items():
         assert f"| {words} | {answers(run, steps)} |" in page
     first, second = runs.values()
+    ends = [f"{100 * run.report.accuracy():.2f} %" for run in (first, second)]
+    assert f"one came to {ends[0]} clean and the other to {ends[1]}." in " ".join(page.split())
     assert first.recipe == second.recipe == RECIPES["mnist-pixel-uat"]
     script = json.loads((files["that of the table"].parent / "mnist-pixel-uat-authors-seed-0.json").read_text())
     assert max(script["log"]["largest_class_share"]) < 0.2, "that run had no such fall"
@@ -927,7 +929,7 @@ def test_the_page_of_fidelity_shows_how_srt_fell_on_cifar10_and_why(monkeypatch)
     ]
     mostly = sum(share >= 0.9 for share in shares) / len(shares)
     assert (
-        f"Until the rate falls, after step {falls:,}, one class takes nine tenths of C(x) or more in {mostly:.0%} of"
+        f"until the rate falls, after step {falls:,}, one class takes nine tenths of C(x) or more in {mostly:.0%} of"
         in page
     )
     flat = " ".join(page.split())
@@ -935,8 +937,8 @@ def test_the_page_of_fidelity_shows_how_srt_fell_on_cifar10_and_why(monkeypatch)
         (fast, "one class takes at most {:.0%} after the first tenth, and it ends at {} and {}"),
         (
             wide,
-            "it takes at most {:.0%} after the first tenth, half or more in 16% of the records, the last time just "
-            "behind half of the run, and fast SRT ends at {} and {}",
+            "one class takes at most {:.0%} after the first tenth, half or more in 16% of the records, the last time "
+            "just behind half of the run, and fast SRT ends at {} and {}",
         ),
         (
             growing,
@@ -1027,7 +1029,7 @@ def test_the_page_of_fidelity_says_how_far_spatial_defenses_on_mnist_are_from_th
     )
     page = " ".join((ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8").split())
     assert (
-        f"under GridAdv RT is {min(rt):.1f} to {max(rt):.1f} points above the paper's, Worst-of-k {worst:.1f}, KLR "
+        f"Under GridAdv RT is {min(rt):.1f} to {max(rt):.1f} points above the paper's, Worst-of-k {worst:.1f}, KLR "
         f"{klr:.1f} and SRT {min(srt):.1f} to {max(srt):.1f}, so that SRT leads RT by {min(ours):.1f} to "
         f"{max(ours):.1f} points where the paper has {min(theirs):.1f} to {max(theirs):.1f}"
     ) in page

@@ -145,7 +145,9 @@ def test_our_attacks_are_at_least_as_strong_as_the_libraries():
     measured = json.loads((ROOT / "results" / "attacks.json").read_text(encoding="utf-8"))["results"]
     rivals = [row for row in measured if row["accuracy"] is not None and row["by"] != "ours"]
     assert len(rivals) > 10
-    assert all(row["ours"] <= row["accuracy"] + 0.005 for row in rivals)
+    assert all(row["ours"] <= row["accuracy"] for row in rivals)
+    words = " ".join((ROOT / "docs" / "attacks.md").read_text(encoding="utf-8").split())
+    assert "ours leave in no row more images standing than a library does" in words
 
 
 def test_the_page_of_defenses_shows_what_was_measured(monkeypatch):

@@ -36,6 +36,15 @@ def test_links_lead_to_files_that_are_there(name):
 
 
 @every_text
+def test_links_within_texts_lead_to_headings(name):
+    """By the rule of GitHub: small letters, hyphens for spaces, and no other signs."""
+    for target, heading in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", TEXTS[name]):
+        file = (ROOT / name).parent.joinpath(target).resolve() if target else ROOT / name
+        titles = re.findall(r"^#+ (.+)$", TEXTS[str(file.relative_to(ROOT))], re.MULTILINE)
+        assert heading in {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}
+
+
+@every_text
 def test_files_that_are_named_in_passing_are_there(name):
     named = re.findall(r"`([a-z][\w-]*/[\w./-]*|test_\w+\.py)`|python ((?:benchmarks|tests)/\w+\.py)", TEXTS[name])
     files = {first or second for first, second in named if not first.startswith("build/")}

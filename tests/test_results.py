@@ -134,7 +134,7 @@ def test_the_page_of_attacks_says_how_much_faster_ours_are():
         return [row["times ours"] for row in measured if row["attack"].startswith(attack) and row["by"] == by]
 
     assert min(times("JSMA, next", "torchattacks")) > 60
-    assert "more than sixty times faster an image" in words
+    assert "more than sixty times faster per image" in words
     assert 90 < min(times("GridAdv", "exhaustive")) <= max(times("GridAdv", "exhaustive")) < 130
     assert "about a hundred times faster than it" in words
     assert [round(ratio) for ratio in times("GridAdv", "foolbox")] == [3, 71]
@@ -253,10 +253,10 @@ def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
         in readme
     )
     attacks = found["attack-speed"]
-    assert f"is {attacks['grid']['times faster an image']:.1f} times as fast an image as foolbox" in words
+    assert f"is {attacks['grid']['times faster an image']:.1f} times as fast per image as foolbox" in words
     rows = attacks["grid"]["rows"]
     same = rows["foolbox"]["seconds"] / rows["ours"]["seconds"]
-    assert f"where recording the questions counts most, it is {same:.1f} times" in words
+    assert f"where recording the queries counts most, it is {same:.1f} times" in words
     assert f"in {attacks['autoattack']['times faster']:.1f} times less time" in words
     auto, whole = attacks["autoattack"]["rows"], rows["ours, all test images"]
     assert f"| {attacks['autoattack']['times faster']:.1f} | reached, with as many images standing |" in page
@@ -621,8 +621,8 @@ def test_the_page_of_defenses_says_how_srt_plusplus_stands_beside_rst_and_when_i
     assert f"by the weights of step {step:,} of {plus.recipe.steps:,}" in words
     rate, progress = plus.recipe.optimizer.rate, step / plus.recipe.steps
     assert rate(progress) == rate(0.0), "so the page says"
-    assert f"by the last ones it keeps {right(plus.other, 'pgd')}, and RST {right(rst.other, 'pgd')}:" in words
-    assert f"clean accuracy does not show: {right(plus.other)} % by the last ones." in words
+    assert f"By the last weights it keeps {right(plus.other, 'pgd')}, and RST {right(rst.other, 'pgd')}." in words
+    assert f"Clean accuracy does not show it: {right(plus.other)} % by the last weights." in words
 
 
 def test_the_page_of_defenses_and_the_readme_say_how_far_srt_plusplus_is_above_the_paper_on_its_network():
@@ -724,7 +724,7 @@ def test_the_page_of_fidelity_says_that_rst_alone_is_above_the_papers():
     lead = ours["rst"] - ours["srt"]
     assert f"under PGD, {theirs['srt']} and {theirs['rst']}; here RST is {lead:.1f} points above SRT" in text
     taught, own = (found.figure(Cell(f"cifar10-pixel-{run}")).mean for run in ("standard", runs["srt"]))
-    assert f"answers {taught:.2f} % of the test images rightly" in text
+    assert f"answers {taught:.2f} % of the test images correctly" in text
     assert f"SRT at its end answers {own:.2f} %" in text
 
 
@@ -756,7 +756,7 @@ def test_the_page_of_fidelity_says_where_srt_plus_is_not_above_at_plus():
         assert f"{-leads['gridadv+']:.2f} points under AT+ under GridAdv+" in text
         assert f"{100 * (srt.accuracy() - at.accuracy()):.2f} points of clean accuracy" in text
         others = (at.survivors() & ~srt.survivors()).sum()
-        assert f"of the {both.sum():,} that both defenses answer rightly" in text
+        assert f"of the {both.sum():,} that both defenses answer correctly" in text
         assert f"of the {alone.sum():,} that SRT+ alone does (AT+ has {others} of its own)" in text
         for name, words in attacks.items():
             difference = f"{apart[name].mean():+.2f} ± {apart[name].std() / both.sum().sqrt():.2f}"

@@ -816,6 +816,29 @@ def test_the_page_of_fidelity_says_what_rt_and_srt_of_the_paper_are():
     assert f"leads RT in 25 images a step by {authors - batch:.1f} points" in text
 
 
+def test_the_page_of_fidelity_shows_how_the_paper_counted_under_fgsm(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    from counted import distances, figures, markdown
+
+    page, found = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8"), figures()
+    assert markdown(found) in page
+    stand, end, pgd_stand, pgd_end = distances(found["CIFAR-10"])
+    words = " ".join(page.split())
+    assert f"are {end:.2f} points from the paper's FGSM on average, those that stand {stand:.2f}" in words
+    assert end < stand / 2 and pgd_stand < pgd_end / 2, "under PGD it is the other way round"
+    rows = found["CIFAR-10"]
+    assert {name for name, (paper, stands, ends, *_) in rows if abs(stands - paper) < abs(ends - paper)} == {
+        "Standard",
+        "RST",
+    }
+    (fast,) = [numbers for name, numbers in rows if name.startswith("fast SRT")]
+    assert f"has {fast[4]:.2f} under PGD where the paper has {fast[3]:.2f}" in words
+    assert f"but {fast[1]:.2f} under FGSM where it has {fast[0]:.2f}" in words
+    found = Measured([each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"])
+    kept = found.figure(Cell("cifar10-pixel-at", "fgsm")).mean
+    assert f"| CIFAR-10 | AT | 50.35 | {kept:.2f} |" in page, "what stands is what the tables show"
+
+
 def test_the_page_of_fidelity_shows_what_stands_where_more_pixels_change(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from pixels import CAPS, markdown

@@ -7,7 +7,7 @@ from ..objectives import Standard
 from ..recipes import cifar10, mnist, named
 from ..recipes.methods import Scenario
 from ..recipes.published import COMPARED_ON_CIFAR10, COMPARED_ON_MNIST
-from .definition import Cell, Experiment, Statement, Trial, table_of
+from .definition import COUNTED_OTHERWISE, Cell, Experiment, Statement, Trial, table_of
 from .lambda_tables import SPATIAL_WEIGHTS, at_weight, srt_above_rt
 from .ramped import FIRST_LEARNED, first_learned
 from .statements import Comparison, above, each_over, mostly_above, over, wider
@@ -55,6 +55,7 @@ def pixel(name: str, place: str, title: str, data: str) -> Experiment:
         ),
         remarks=(
             "PGD takes 20 steps of 0.003 in this table; PGD-10 is that of Table 4",
+            COUNTED_OTHERWISE,
             f"the last rows are trained {FIRST_LEARNED}: docs/fidelity.md says why",
         )
         if data == "cifar10"

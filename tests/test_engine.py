@@ -1642,6 +1642,26 @@ def test_parts_weigh_as_the_images_that_a_term_is_a_mean_of(objective, microbatc
     assert_same_weights(whole.f, cut.f)
 
 
+@pytest.mark.parametrize("microbatch", [31, 7, 4])
+@pytest.mark.parametrize("changes", [{}, {"weight_perturbation": 0.05}], ids=["plain", "AWP"])
+@pytest.mark.parametrize(
+    "objectives",
+    [
+        (SRT(solver=mirrored), TRADES(solver=mirrored)),
+        (SRT(solver=mirrored, mean="images"), KLR(solver=mirrored)),
+        (UAT(solver=mirrored), Mixture(objectives=(AT(solver=mirrored), SRT(solver=mirrored, mean="images")))),
+    ],
+    ids=["TRADES", "KLR", "mixture in a mixture"],
+)
+def test_in_a_mixture_the_terms_of_each_objective_weigh_by_themselves(objectives, changes, microbatch):
+    settings = {"objective": Mixture(objectives=objectives), "batch": 61, **changes}
+    whole = trainer(f=without_batchnorm(), **settings)
+    cut = trainer(f=without_batchnorm(), microbatch=microbatch, **settings)
+    for _ in range(3):
+        assert_same_terms(whole.advance(), cut.advance())
+    assert_same_weights(whole.f, cut.f)
+
+
 @dataclass
 class Witness:
     """SRT that keeps the batches it saw."""

@@ -1,11 +1,15 @@
 """How a batch is cut into parts: for several processes, and for a memory that does not hold all of it at once."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from .batches import ProportionalBatches
-from .objectives import AT, SRT, TRADES, UAT, Batch, Mixture, Objective
+from .objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Objective, Terms, mixed
 from .processes import Processes
+
+Ask = Callable[[Objective], Terms]
 
 
 def cut(batch: Batch, count: int) -> list[Batch]:
@@ -25,23 +29,36 @@ def cut_unlabeled(u: Tensor, count: int) -> list[Tensor]:
     return list(reversed(u.tensor_split(count)))
 
 
+def weighed(objective: Objective, made_of: Objective, part: Batch, counts: tuple[int, int], ask: Ask) -> Terms:
+    """The terms on a part, each with what it weighs in those on a batch of so many labeled and unlabeled images.
+
+    In a mixture the terms of each objective weigh by themselves. What is asked is made of the objective: it may
+    search faster, or remember.
+    """
+    if type(objective) is Mixture and isinstance(made_of, Mixture):
+        pairs = zip(objective.objectives, made_of.objectives, strict=True)
+        return mixed([weighed(one, its, part, counts, ask) for one, its in pairs])
+    of_standard, of_robust = shares(objective, part, *counts)
+    terms = ask(made_of)
+    return Terms(of_standard * terms.standard, of_robust * terms.robust)
+
+
 def shares(objective: Objective, part: Batch, labeled: int, unlabeled: int) -> tuple[float, float]:
     """What the terms on a part weigh in those on a batch of so many images: as the images that each is a mean of.
 
-    A mixture whose objectives take other means from each other, and an objective of somebody else that takes others
-    than Eq. (9), are met as closely as all parts have one composition.
+    An objective of somebody else that takes other means than Eq. (9) is met as closely as all parts have one
+    composition.
     """
     of_labeled = len(part.x) / labeled
     of_all = (len(part.x) + len(part.u)) / (labeled + unlabeled)
     match objective:
-        case Mixture(objectives=several):
-            every = [shares(one, part, labeled, unlabeled) for one in several]
-            return sum(one for one, _ in every) / len(every), sum(one for _, one in every) / len(every)
         case SRT(mean="images"):
             share = (2 * len(part.x) + len(part.u)) / (2 * labeled + unlabeled)
             return share, share
         case AT() | TRADES() | UAT(form="++") if part.opinion is not None:
             return of_all, of_all
+        case TRADES() | KLR():
+            return of_labeled, of_labeled
         case _:
             return of_labeled, of_all
 

@@ -215,9 +215,13 @@ class Mixture:
         require_each("Mixture.objectives", self.objectives, "objective", require_objective)
 
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
-        every = [objective(f, batch, rng) for objective in self.objectives]
-        standard, robust = (torch.stack(terms).mean() for terms in zip(*every, strict=True))
-        return Terms(standard=standard, robust=robust)
+        return mixed([objective(f, batch, rng) for objective in self.objectives])
+
+
+def mixed(every: Sequence[Terms]) -> Terms:
+    """The mean of the terms of several objectives."""
+    standard, robust = (torch.stack(terms).mean() for terms in zip(*every, strict=True))
+    return Terms(standard=standard, robust=robust)
 
 
 def with_solvers(objective: Objective, change: Callable[[Solver], Solver]) -> Objective:

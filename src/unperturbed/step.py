@@ -6,7 +6,7 @@ the rate, the ramp. So the work of a step can be recorded, and a run never waits
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from .answers import own_opinion
 from .averaging import AveragedModel, gathering
 from .awp import perturbed_weights, remembering
 from .batches import ProportionalBatches
-from .cutting import cut, cut_unlabeled, fewest_labeled, part_count, shares
+from .cutting import cut, cut_unlabeled, fewest_labeled, part_count, weighed
 from .data import augment
 from .engine import Accelerated, Engine, Hastener, Numbers, Recorded, fused, stateless
 from .images import Images
@@ -237,15 +237,21 @@ class Step:
         self.sgd.zero_grad(set_to_none=True)
         ramp, found = self.dials[1].float(), list[Terms]()
         for part in parts:
-            terms = objective(self.fast, part, self.rng)
-            require(isinstance(terms, Terms) and all(isinstance(term, Tensor) for term in terms), NO_TERMS)
+            ask = partial(self.terms, part=part)
             if len(part.x) + len(part.u) < self.batches.batch:
-                of_standard, of_robust = shares(self.recipe.objective, part, *self.counts)
-                terms = Terms(of_standard * terms.standard, of_robust * terms.robust)
+                terms = weighed(self.recipe.objective, objective, part, self.counts, ask)
+            else:
+                terms = ask(objective)
             (terms.standard + ramp * terms.robust).backward()
             found.append(Terms(terms.standard.detach(), terms.robust.detach()))
         mine = found[0] if len(found) == 1 else (torch.stack(values).sum() for values in zip(*found, strict=True))
         return Terms(*self.processes.sum_gradients(self.f, *mine))
+
+    def terms(self, objective: Objective, part: Batch) -> Terms:
+        """The terms of an objective on a part by itself."""
+        terms = objective(self.fast, part, self.rng)
+        require(isinstance(terms, Terms) and all(isinstance(term, Tensor) for term in terms), NO_TERMS)
+        return terms
 
     def gradient_at_worse_weights(self, objective: Objective, parts: list[Batch]) -> Terms:
         """The same at the worst weights nearby, for the same perturbed images, and in SRT for the same C(x)."""

@@ -20,6 +20,7 @@ import torch
 from tiny import TINY as A_SECOND
 from unperturbed import batches as batches_module
 from unperturbed import cli, reservoir, trainer
+from unperturbed import images as images_module
 from unperturbed.averaging import Average
 from unperturbed.batches import ProportionalBatches
 from unperturbed.data import Data
@@ -379,6 +380,36 @@ WORDS += [
     "--device",
     "cpu",
 ]
+
+
+def test_test_images_in_files_are_told_of(folder, tmp_path, capsys, monkeypatch):
+    test = load("digits").test_images.numpy()
+    np.save(folder / "part-7.npy", test[5:25])
+    words = ["train", "digits-pixel-srt", *WORDS, "--unlabeled", str(folder), "--out"]
+    cli.main([*words, str(tmp_path / "all")])
+    told = "20 test images can also be found in the files of unlabeled images, to the last bit: accuracy on what was "
+    assert told in capsys.readouterr().err
+    monkeypatch.setattr(images_module, "MOST_SOUGHT", 64)
+    cli.main([*words, str(tmp_path / "some")])
+    told = " test images can also be found in the files of unlabeled images, of which 64 images were looked at, to "
+    assert told in capsys.readouterr().err
+    (folder / "part-7.npy").unlink()
+    cli.main([*words, str(tmp_path / "none")])
+    assert "test image" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("count", "shape"), [(50, DIGIT), (10**9, DIGIT), (10**8, (3, 224, 224)), (9, (3, 9000, 9000))]
+)
+def test_of_files_of_any_size_a_bounded_part_is_looked_at_from_the_first_image_to_the_last(count, shape):
+    huge = Reservoir(torch.zeros((3, 1, 1, 1), dtype=torch.uint8).expand(3, *shape), [])
+    huge.starts.append(3 + count)
+    rows = images_module.rows_to_look_at(huge)
+    assert rows[0] == 3
+    assert rows[-1] == count + 2
+    assert len(rows) == count or len(rows) * huge.image <= 2**28 or len(rows) == 2
+    assert len(rows) <= 2**17
+    assert len(rows.unique()) == len(rows)
 
 
 def test_the_command_line_takes_files_and_keeps_them_in_the_recipe(folder, tmp_path, capsys):

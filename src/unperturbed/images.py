@@ -10,11 +10,14 @@ from .data import Data, split
 from .datasets import Dataset
 from .formats import require_bright
 from .inputs import as_float, check_labels, check_pixels, output_classes, require
-from .reservoir import Reservoir, image_files
+from .repeats import repeats
+from .reservoir import PIECE, PIECES, Reservoir, image_files
 from .runtime import generator
 
 AT_ONCE = 256
 """images at most that go through a network together where statistics are estimated"""
+MOST_SOUGHT = 2**16
+"""images of files at most among which test images are sought, which takes about a second"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,3 +134,28 @@ def parts(dataset: Dataset, data: Data) -> Images:
         validation=pool[rows.validation],
         validation_labels=dataset.train_labels[rows.validation],
     )
+
+
+def repeats_in_files(test: Tensor, unlabeled: Tensor | Reservoir) -> str | None:
+    """What to say of test images in files of unlabeled images, nothing if there are none; large files are sampled."""
+    if isinstance(unlabeled, Tensor):
+        return None
+    rows = rows_to_look_at(unlabeled)
+    all_of_them = len(rows) == len(unlabeled) - len(unlabeled.resident)
+    extent = "" if all_of_them else f", of which {len(rows):,} images were looked at"
+    return repeats(test, unlabeled[rows], where=f"in the files of unlabeled images{extent}")
+
+
+def rows_to_look_at(unlabeled: Reservoir) -> Tensor:
+    """All images of the files or, where they are many or large, stretches of them from the first to the last.
+
+    The stretches lie nearly where those bytes do that a checksum is made of, so that little is read again.
+    """
+    first, count = len(unlabeled.resident), len(unlabeled) - len(unlabeled.resident)
+    most = max(2, min(MOST_SOUGHT, PIECES * PIECE // unlabeled.image))
+    if count <= most:
+        return torch.arange(first, first + count)
+    stretches = min(PIECES, most)
+    length = most // stretches
+    begins = first + torch.arange(stretches) * (count - length) // (stretches - 1)
+    return (begins.unsqueeze(1) + torch.arange(length)).unique()

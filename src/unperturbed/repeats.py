@@ -7,11 +7,11 @@ from torch import Tensor
 from .printing import counted
 
 
-def repeats(test: Tensor, *others: Tensor) -> str | None:
+def repeats(test: Tensor, *others: Tensor, where: str = "among the others") -> str | None:
     """What to say of test images that are to the last bit among others; nothing if none is."""
     known = {checksum(image) for part in others for image in part}
     count = sum(checksum(image) in known for image in test)
-    some = f"{counted(count, 'test image')} can also be found among the others, to the last bit"
+    some = f"{counted(count, 'test image')} can also be found {where}, to the last bit"
     return f"{some}: accuracy on what was trained on flatters" if count else None
 
 

@@ -13,7 +13,7 @@ from . import recipe as recipes
 from .datasets import Dataset, load
 from .engine import Engine
 from .guards import require_teachable, require_use_by, with_checksum
-from .images import Images, parts
+from .images import Images, parts, repeats_in_files
 from .inputs import require
 from .own_parts import TO_GO_ON, is_by, made_by, own_parts, require_recipe, source_of_own_parts
 from .processes import own_device, present
@@ -142,8 +142,10 @@ def prepare(
         held.enter_context(run.alone(waiting))
         run.claim(recipe)
         run.mend(None if watcher is None else watcher.warned)
-        if watcher is not None and (repeated := dataset.repeated()):
-            watcher.warned(repeated)
+        if watcher is not None:
+            in_files = repeats_in_files(dataset.test_images, trainer.images.unlabeled)
+            for sentence in filter(None, (dataset.repeated(), in_files)):
+                watcher.warned(sentence)
     trainer.processes.wait_for_all()  # The first may have waited for whoever trained there.
     state = run.read_checkpoint(device)
     if state is not None:

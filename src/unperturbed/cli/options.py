@@ -16,6 +16,7 @@ from tyro.constructors import (
 )
 
 from ..printing import quoted
+from .wrong_options import told_in_a_sentence
 
 Command = TypeVar("Command")
 EXAMPLE = "digits-pixel-srt"
@@ -24,7 +25,7 @@ EXAMPLE = "digits-pixel-srt"
 
 def parse(kind: type[Command], arguments: list[str], *, usage: str, default: Any = None) -> Command:
     """The command's options; a part of a recipe is edited in place, not exchanged."""
-    with RULES:
+    with RULES, told_in_a_sentence(usage, arguments):
         return tyro.cli(
             kind,
             args=arguments,
@@ -79,6 +80,29 @@ def number(wanted: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[float] | None:
         metavar=kind.__name__.upper(),
         instance_from_str=lambda words: read(words[0]),
         is_instance=lambda value: type(value) is kind or ("~" if kind is float and type(value) is int else False),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+@RULES.primitive_rule
+def number_or_none(wanted: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[float | None] | None:
+    """How a number of that kind, or None, is read and shown, if it is one of both."""
+    kinds = [kind for kind in get_args(wanted.type) if kind is not NoneType]
+    if len(kinds) != 1 or kinds[0] not in READERS or NoneType not in get_args(wanted.type):
+        return None
+    kind, read = kinds[0], READERS[kinds[0]]
+
+    def number_in(words: list[str]) -> float | None:
+        try:
+            return None if words == ["None"] else read(words[0])
+        except ValueError as error:
+            raise ValueError(str(error).replace(", got", ", or None, got", 1)) from None
+
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=f"{{None}}|{kind.__name__.upper()}",
+        instance_from_str=number_in,
+        is_instance=lambda value: value is None or type(value) is kind or (kind is float and type(value) is int),
         str_from_instance=lambda value: [str(value)],
     )
 

@@ -392,10 +392,17 @@ def test_check_images_accepts_what_it_should():
         (torch.full((1, 1, 2, 2), -torch.inf), "images must be finite"),
         (
             torch.full((1, 1, 2, 2), 255.0),
-            r"images must lie in \[0, 1\], got a maximum of 255\.0: "
-            r"divide by 255 or put models\.Normalize first",
+            r"images must lie in \[0, 1\], got a maximum of 255\.0: divide them by 255$",
         ),
-        (torch.full((1, 1, 2, 2), 1.5), r"images must lie in \[0, 1\], got a maximum of 1\.5"),
+        (
+            torch.full((1, 1, 2, 2), 65535.0),
+            r"got a maximum of 65535\.0: divide them by the largest .*, as 65535 for",
+        ),
+        (
+            torch.full((1, 1, 2, 2), 1.5),
+            r"images must lie in \[0, 1\], got a maximum of 1\.5: clip them, as by \.clamp",
+        ),
+        (torch.tensor([[[[-2.0, 2.0]]]]), r"got a minimum of -2\.0: leave the shifting to models\.Normalize"),
         (torch.zeros(1, 1, 2, 2).half(), r"images must have at least 32 bits, got torch\.float16.*\.float\(\)"),
         (torch.zeros(1, 1, 2, 2).bfloat16(), r"images must have at least 32 bits, got torch\.bfloat16"),
         (torch.full((1, 1, 2, 2), -0.5), r"images must lie in \[0, 1\], got a minimum of -0\.5"),

@@ -544,7 +544,7 @@ def test_labels_of_any_integer_type_are_welcome(images, labels):
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
-        (lambda x, y: (255 * x, y), r"images must lie in \[0, 1\], got a maximum of 2.*: divide by 255"),
+        (lambda x, y: (255 * x, y), r"images must lie in \[0, 1\], got a maximum of 2.*: divide them by 255"),
         (lambda x, y: (x - 0.5, y), r"images must lie in \[0, 1\], got a minimum of -0"),
         (lambda x, y: (x.half(), y), r"images must have at least 32 bits, got torch\.float16"),
         (lambda x, y: (x / 0, y), "images must be finite, got NaN or infinity"),

@@ -805,7 +805,7 @@ IMAGES, LABELS = stripes(20)
     [
         (
             {"images": 255 * IMAGES},
-            r"labeled images must lie in \[0, 1\], got a maximum of 2\d\d\.\d+: divide by 255",
+            r"labeled images must lie in \[0, 1\], got a maximum of 2\d\d\.\d+: divide them by 255",
         ),
         ({"images": IMAGES - 0.5}, r"labeled images must lie in \[0, 1\], got a minimum of -0\.\d+"),
         ({"images": IMAGES / 0}, r"labeled images must be finite, got NaN or infinity"),

@@ -34,14 +34,19 @@ def check_images(images: Tensor, what: str = "images") -> None:
     low, high = (float(bound) for bound in images.detach().aminmax())
     if not math.isfinite(low + high):
         raise ValueError(f"{what} must be finite, got NaN or infinity: look for the step that made them so")
-    if high > 1:
-        raise ValueError(
-            f"{what} must lie in [0, 1], got a maximum of {high}: divide by 255 or put models.Normalize first"
-        )
     if low < 0:
         raise ValueError(
             f"{what} must lie in [0, 1], got a minimum of {low}: leave the shifting to models.Normalize, put first"
         )
+    if high > 1:
+        raise ValueError(f"{what} must lie in [0, 1], got a maximum of {high}: {remedy_of_maximum(high)}")
+
+
+def remedy_of_maximum(high: float) -> str:
+    """What to do about fractions that go up to so much: bytes, numbers of more bits, or ones that went astray."""
+    if high > 255:
+        return "divide them by the largest number that they may be, as 65535 for 16 bits"
+    return "divide them by 255" if high >= 2 else "clip them, as by .clamp(0, 1)"
 
 
 def check_pixels(images: Tensor, what: str = "images") -> None:

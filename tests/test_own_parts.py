@@ -19,6 +19,7 @@ from unperturbed.own_parts import is_by, own_parts, source_of_own_parts
 from unperturbed.pictures import files_in
 from unperturbed.progress import Warnings
 from unperturbed.recipes import named
+from unperturbed.schedules import value_at
 
 RECIPE = replace(named("digits-pixel-srt"), steps=3, batch=30)
 
@@ -309,6 +310,32 @@ def test_a_rate_or_a_ramp_of_ones_own_that_float32_cannot_hold_is_refused():
         ValueError, match=r"the share of the robust term is nan at progress 0.125, expected 0 or more"
     ):
         fitted(ramp=lambda progress: float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (10**400, "inf"),
+        (10**5000, "inf"),
+        (None, "None"),
+        ("fast", "'fast'"),
+        (1j, "1j"),
+        (torch.ones(2), r"tensor\(\[1., 1.\]\)"),
+    ],
+    ids=["401 digits", "5001 digits", "None", "word", "complex", "two numbers"],
+)
+def test_a_rate_or_a_ramp_of_ones_own_that_is_no_number_of_float32_is_refused(given, told):
+    with pytest.raises(ValueError, match=rf"the rate is {told} at progress 0.125, expected 0 or more"):
+        fitted(optimizer=up.SGD(rate=lambda progress: given))
+    with pytest.raises(ValueError, match=rf"the share of the robust term is {told} at progress 0.125, expected"):
+        fitted(ramp=lambda progress: given)
+
+
+def test_a_rate_or_a_ramp_of_ones_own_may_be_a_number_of_numpy_or_torch():
+    given = {"optimizer": up.SGD(rate=lambda progress: np.float32(0.5)), "ramp": lambda progress: torch.tensor(0.25)}
+    fitted(**given)
+    assert json.dumps(value_at(given["optimizer"].rate, 0.1, "rate")) == "0.5"
+    assert json.dumps(value_at(given["ramp"], 0.1, "share")) == "0.25"
 
 
 def test_images_that_ask_for_gradients_get_none():

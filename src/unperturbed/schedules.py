@@ -1,9 +1,10 @@
 """What changes during a run, as functions of its progress from 0 to 1: learning rates and the ramp of lambda."""
 
+import math
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from .neighborhoods import require_float32
+from .neighborhoods import LARGEST, in_a_line, require_float32
 
 
 @runtime_checkable
@@ -68,6 +69,24 @@ class Ramp:
 
     def __call__(self, progress: float, /) -> float:
         return min(1.0, progress / self.over) if self.over > 0 else 1.0
+
+
+def value_at(schedule: Schedule, progress: float, name: str) -> float:
+    """What a schedule, also one of somebody else, returns at that progress, as a float that float32 can hold."""
+    value = schedule(progress)
+    try:
+        number = math.nan if isinstance(value, str) else float(value)
+    except OverflowError:
+        number = math.inf
+    except (TypeError, ValueError, RuntimeError):
+        number = math.nan
+    if not 0 <= number <= LARGEST:
+        given = f"{number:g}" if isinstance(value, float | int) else in_a_line(value)
+        raise ValueError(
+            f"the {name} is {given} at progress {progress:.3g}, expected 0 or more, at most {LARGEST:.2g}: mend the "
+            "schedule"
+        )
+    return number
 
 
 def require_rate(name: str, value: float) -> None:

@@ -21,12 +21,12 @@ from .data import augment
 from .engine import Accelerated, Engine, Hastener, Numbers, Recorded, fused, stateless
 from .images import Images
 from .inputs import as_float, require
-from .neighborhoods import LARGEST
 from .objectives import Batch, Objective, Terms
 from .processes import Processes
 from .recipe import Recipe
 from .reservoir import Ahead, Reservoir
 from .runtime import RandomNumbers, derived_seed, out_of_memory
+from .schedules import value_at
 
 NO_TERMS = (
     "an objective must return unperturbed.Terms(standard=..., robust=...), both tensors: where there is no robust "
@@ -75,7 +75,7 @@ class Step:
         self.rate = torch.zeros((), device=self.device)
         self.sgd = torch.optim.SGD(
             self.f.parameters(),
-            lr=self.rate if on_gpu else recipe.optimizer.rate(0.0),
+            lr=self.rate if on_gpu else 0.0,  # Each step sets its own.
             momentum=recipe.optimizer.momentum,
             weight_decay=recipe.optimizer.weight_decay,
             nesterov=recipe.optimizer.nesterov,
@@ -116,10 +116,8 @@ class Step:
     def __call__(self, step: int) -> Terms:
         """Take that step and return the terms it minimized."""
         progress = (step + 0.5) / self.recipe.steps
-        rate, ramp = self.recipe.optimizer.rate(progress), self.recipe.ramp(progress)
-        for name, value in (("rate", rate), ("share of the robust term", ramp)):
-            given = f"the {name} is {value:g} at progress {progress:.3g}"
-            require(0 <= value <= LARGEST, f"{given}, expected 0 or more, at most {LARGEST:.2g}: mend the schedule")
+        rate = value_at(self.recipe.optimizer.rate, progress, "rate")
+        ramp = value_at(self.recipe.ramp, progress, "share of the robust term")
         share = 0.0 if self.average is None else self.average.share(step)
         self.counts = self.batches.counts(step)
         if self.ahead is None:

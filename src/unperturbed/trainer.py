@@ -21,6 +21,7 @@ from .processes import present, shared
 from .progress import HELD_OUT, Record, Watcher
 from .recipe import Recipe
 from .runtime import generator
+from .schedules import value_at
 from .selection import PART, Selection, put_back, unsaved_buffers
 from .step import Step
 from .turns import Steps, mark, run_together
@@ -133,10 +134,10 @@ class Trainer:
         held_out = dict(self.selection.measured).get(self.step)
         record: Record = {
             "step": self.step,
-            "rate": self.recipe.optimizer.rate(progress),
+            "rate": value_at(self.recipe.optimizer.rate, progress, "rate"),
             "standard": standard / steps,
             "robust": robust / steps,
-            "robust_weight": self.recipe.ramp(progress),
+            "robust_weight": value_at(self.recipe.ramp, progress, "share of the robust term"),
             "labeled_accuracy": (predicted[: len(labels)] == labels).double().mean().item(),
             "largest_class_share": (predicted.bincount().max() / len(predicted)).item(),
             "images_per_second": round(taken * self.recipe.batch / seconds, 1),

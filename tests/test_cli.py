@@ -314,6 +314,17 @@ def test_a_run_that_chooses_its_weights_says_which_it_kept_and_ends_with_its_pat
     assert "warning" not in seen.err
 
 
+def test_of_one_step_and_one_image_the_singular_is_told(capsys):
+    main(["train", RECIPE, "--out", "run", *TINY, "--steps", "1"])
+    assert f"trained {RECIPE} for 1 step; next" in capsys.readouterr().out
+    main(["evaluate", "run", "--images", "1", "--attacks", "fgsm", "--device", "cpu"])
+    assert "1 image, R_stand" in capsys.readouterr().out
+    main(["report", "run", "--out", "page.html", "--no-surfaces", "--images", "1", "--device", "cpu"])
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert "<small>1 image</small>" in page and "1 test image, as many of each class" in page
+    assert not re.search(r"\b1 images", page)
+
+
 def test_training_writes_a_run_and_says_what_comes_next(capsys, tmp_path):
     out = tmp_path / "some" / "where"
     main(["train", RECIPE, "--out", str(out), *TINY])

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .files import numbers_in
 from .packing import MOST_BYTES, packed, unpacked
-from .printing import in_shell, printable, quoted, shortened
+from .printing import counted, in_shell, printable, quoted, shortened
 from .risks import NO_CLASS, adversarial_risk, robust_risk, standard_risk
 from .runtime import provenance_of_both
 
@@ -152,14 +152,16 @@ class Report:
     def table(self, *, color: bool = False, width: int = 118) -> str:
         """The report as a table for the terminal."""
         summary = self.summary()
-        table = Table("attack", title=f"{summary['images']} images, R_stand {summary['standard_risk']:.4f}")
+        table = Table(
+            "attack", title=f"{counted(summary['images'], 'image')}, R_stand {summary['standard_risk']:.4f}"
+        )
         for heading in ("accuracy %", "95 % interval", "R_rob", "R_adv", "seconds"):
             table.add_column(heading, justify="right")
         table.add_column("budget", overflow="fold")
         table.add_row("none (clean)", *percent(summary["clean"]), "", "", "", "")
         for row in summary["attacks"]:
             risks = (f"{row['robust_risk']:.4f}", f"{row['adversarial_risk']:.4f}")
-            note = f" ({row['rejected']} points rejected)" if row["rejected"] else ""
+            note = f" ({counted(row['rejected'], 'point')} rejected)" if row["rejected"] else ""
             note += f" ({row['unanswered']} answered with NaN)" if row["unanswered"] else ""
             note += f", searched in {row['precision']}" if row["precision"] != "float32" else ""
             note += f", median {row['median_size']:.3g}" if row["median_size"] is not None else ""

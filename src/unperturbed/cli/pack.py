@@ -138,7 +138,7 @@ def spoken(out: Path, made: Gathered) -> str:
     """What the file holds, and what to do with it."""
     counted_parts = ("train_images", "test_images", "unlabeled_images", "classes")
     train, test, unlabeled, classes = (len(made.arrays.get(part, ())) for part in counted_parts)
-    images = f"{train:,} training, {test:,} test and {unlabeled:,} unlabeled images"
+    images = f"{train:,} training, {test:,} test and {counted(unlabeled, 'unlabeled image')}"
     shape = " x ".join(map(str, made.shape))
     named = f"--data.name {in_shell(out)} --data.labeled None --out runs/own"
     within = "--objective.solver.around.eps 8/255 --objective.solver.step-size 2/255"

@@ -190,7 +190,7 @@ def carried_out(command: Reproduce, runs: list[PlannedRun], out: Path, began: fl
         except StoppedError as stopped:
             if request.number:
                 raise
-            print(printable(f"after {command.minutes:g} minutes: {stopped}"))
+            print(printable(f"after {command.minutes:g} minute{'' if command.minutes == 1 else 's'}: {stopped}"))
 
 
 def listed() -> str:

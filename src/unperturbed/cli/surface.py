@@ -103,7 +103,8 @@ def require_image(dataset: Dataset, index: int) -> None:
 def spoken(surface: Surface) -> str:
     """The gist of a surface in words."""
     low, high = surface.bounds
-    gaps = f"; {surface.gaps} of {surface.values.numel()} points have no finite value" if surface.gaps else ""
+    verb = "has" if surface.gaps == 1 else "have"
+    gaps = f"; {surface.gaps} of {surface.values.numel()} points {verb} no finite value" if surface.gaps else ""
     if surface.correct is None:
         return f"loss from {low:.3g} to {high:.3g}{gaps}"
     return f"D(x') from {low:.3f} to {high:.3f}, positive at {surface.correct:.1%} of the points{gaps}"

@@ -122,7 +122,7 @@ def train(arguments: list[str]) -> None:
         )
     for out, recipe in runs.items() if processes.first else ():
         log = RunDirectory(out).read_log()
-        taken = f"{steps_taken(log, recipe.steps)} steps{weights_kept(recipe, log)}"
+        taken = f"{steps_taken(log, recipe.steps)} step{'' if recipe.steps == 1 else 's'}{weights_kept(recipe, log)}"
         print(printable(f"trained {recipe.name} for {taken}; next: unperturbed evaluate {in_shell(out)}"))
 
 

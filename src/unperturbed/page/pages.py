@@ -169,14 +169,15 @@ def title_of(groups: Sequence[Group]) -> str:
 def summary_of(groups: Sequence[Group]) -> str:
     """How much was done, in a sentence for each data set."""
     return " ".join(
-        f"{group.title}: {attacked_on(group)} of {len(group.dataset.test_labels)} test images." for group in groups
+        f"{group.title}: {attacked_on(group)} of {counted(len(group.dataset.test_labels), 'test image')}."
+        for group in groups
     )
 
 
 def attacked_on(group: Group) -> str:
     """How many runs were attacked on how many images."""
     counts = Counter(len(run.report.labels) for run in group.runs)
-    return " and ".join(f"{counted(runs, 'run')} attacked on {images}" for images, runs in sorted(counts.items()))
+    return " and ".join(f"{counted(runs, 'run')} attacked on {images:,}" for images, runs in sorted(counts.items()))
 
 
 def navigation(groups: Sequence[Group]) -> str:

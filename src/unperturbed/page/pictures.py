@@ -13,7 +13,7 @@ from ..attacks import Attack
 from ..defender import defended, precision_for, predicted_classes
 from ..evaluation import AttackWatcher, checked
 from ..inputs import as_float
-from ..printing import in_shell, printable
+from ..printing import counted, in_shell, printable
 from ..report import AttackResult
 from ..runtime import generator
 from .again import attack_of
@@ -100,7 +100,9 @@ def draw_pictures(
         kept = balanced(group.dataset.test_labels[places], fewer, seed)
         sheets = all_sheets(x, copies, kept)
     if len(kept) < len(places):
-        missing.append(f"The gallery holds {len(kept)} images: {images} would make the page too large to send.")
+        missing.append(
+            f"The gallery holds {counted(len(kept), 'image')}: {images} would make the page too large to send."
+        )
     clean, *others = sheets
     labels = {(column.name, column.settings): column.label for column in columns_of(group)}
     chosen = [places[each] for each in kept]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..curves import Panel
-from ..printing import in_shell
+from ..printing import counted, in_shell
 from .content import Accuracy, Column, Row, columns_of, confusions_of, curves_of, rounded, rows_of
 from .evaluated import Group
 from .markup import chooser, text
@@ -70,7 +70,7 @@ class Chapter:
 def lines_of(rows: Sequence[Row]) -> list[str]:
     """What the lines of the chart of accuracies are called: with their images where these differ."""
     apart = len({row.images for row in rows}) > 1
-    return [f"{row.title}, {row.images} images" if apart else row.title for row in rows]
+    return [f"{row.title}, {counted(row.images, 'image')}" if apart else row.title for row in rows]
 
 
 def curve_data(panel: Panel) -> dict[str, Any]:
@@ -150,7 +150,8 @@ def findings(rows: Sequence[Row], columns: Sequence[Column]) -> list[str]:
             most = "" if len(found) == 1 else f", the most of {len(found)} runs"
             sentences.append(
                 f"{words}, {' and '.join(best)} {'is' if len(best) == 1 else 'are'} right on "
-                f"{100 * cell.share:.1f} % of {images} images ({100 * cell.low:.1f} – {100 * cell.high:.1f}){most}."
+                f"{100 * cell.share:.1f} % of {counted(images, 'image')} "
+                f"({100 * cell.low:.1f} – {100 * cell.high:.1f}){most}."
             )
     return sentences
 
@@ -208,9 +209,9 @@ def gallery(chapter: Chapter, number: int) -> str:
     )
     notes = "".join(f'<p class="note">{text(reason)}</p>' for reason in pictures.missing)
     return (
-        f"<p>{len(pictures.places)} test images, as many of each class as nearly possible, attacked anew for these "
-        "pictures; random attacks draw other numbers than for the table. Beside each attacked image is its change, "
-        f"amplified: gray is no change.</p>{notes}"
+        f"<p>{counted(len(pictures.places), 'test image')}, as many of each class as nearly possible, attacked anew "
+        "for these pictures; random attacks draw other numbers than for the table. Beside each attacked image is its "
+        f"change, amplified: gray is no change.</p>{notes}"
         f'<div class="choices">{"".join(choices)}</div>'
         f'<p class="count" id="gallery-count-{number}" role="status"></p>'
         f'<ul class="gallery" id="gallery-list-{number}"></ul>'

@@ -7,6 +7,7 @@ from typing import Any
 from .. import recipe as recipes
 from ..datasets import Dataset
 from ..guards import steps_taken
+from ..printing import counted
 from ..trust.card import COUNTED, Card
 from .again import commands, examining
 from .content import Accuracy, Column, Row, training_seconds
@@ -84,7 +85,7 @@ def results_table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     head += [column_head("worst case", "of all attacks, image by image")] if worst else []
     body = [
         [
-            f'<th scope="row">{text(row.title)}<small>{row.images} images</small></th>',
+            f'<th scope="row">{text(row.title)}<small>{counted(row.images, "image")}</small></th>',
             *(accuracy_cell(found, row.images) for found in (row.clean, *row.attacked)),
             *([accuracy_cell(row.worst, row.images)] if worst else []),
         ]
@@ -197,7 +198,7 @@ def card_table(title: str, card: Card) -> str:
     ]
     head = [column_head(word) for word in ("check", "verdict", "what was measured", "why it matters, and what to do")]
     within = f", within {text(card.within)}" if card.within else ""
-    facts = f"{card.images} images{within}, {duration(card.seconds)}, seed {card.seed}"
+    facts = f"{counted(card.images, 'image')}{within}, {duration(card.seconds)}, seed {card.seed}"
     caption = f"{text(title)}: {counts}; {facts}."
     return table(caption, head, body, name=f"Trust card of {title}", kind="facts trust")
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..printing import printable, quoted, shortened
+from ..printing import counted, printable, quoted, shortened
 
 Verdict = Literal["pass", "flag", "skipped"]
 STYLES: Mapping[Verdict, str] = {"pass": "green", "flag": "bold red", "skipped": "dim"}
@@ -89,7 +89,9 @@ class Card:
     def table(self, *, color: bool = False, width: int = 118) -> str:
         """The card for the terminal: a row for each check, and below it what the flags mean."""
         counts = ", ".join(f"{len(self.of(verdict))} {word}" for verdict, word in COUNTED.items())
-        table = Table("check", "verdict", title=f"trust: {counts}; {self.images} images, {self.seconds:.0f} seconds")
+        table = Table(
+            "check", "verdict", title=f"trust: {counts}; {counted(self.images, 'image')}, {self.seconds:.0f} seconds"
+        )
         table.add_column("what was measured", overflow="fold")
         for finding in self.findings:
             table.add_row(finding.check, Text(finding.verdict, STYLES[finding.verdict]), finding.figure)

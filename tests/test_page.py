@@ -646,6 +646,15 @@ def test_a_directory_without_a_report_says_which_command_makes_it(runs, tmp_path
     assert f"make it with `unperturbed evaluate {run}`" in refused([runs[0], run], tmp_path / "page.html")
 
 
+def test_an_unfinished_run_says_which_commands_finish_and_attack_it(runs, tmp_path):
+    run = copied(runs[0], tmp_path / "mine")
+    for file in ("report.json", "model.safetensors"):
+        (run / file).unlink()
+    sentence = refused([runs[0], run], tmp_path / "page.html")
+    assert f"finish it with `unperturbed train --from {run}/recipe.json --out {run}`, then attack it with" in sentence
+    assert f"`unperturbed evaluate {run}`" in sentence
+
+
 def test_a_directory_without_a_run_says_which_command_makes_one(tmp_path):
     assert f"unperturbed train RECIPE --out {tmp_path / 'none'}" in refused([tmp_path / "none"], tmp_path / "a.html")
 

@@ -22,7 +22,7 @@ from unperturbed import recipe as recipe_files
 from unperturbed import report as reports
 from unperturbed.cli import main
 from unperturbed.meeting import EndedElsewhereError, Meeting
-from unperturbed.processes import Processes, group, own_device, present, shared
+from unperturbed.processes import Processes, group, in_group, own_device, present, shared
 from unperturbed.runs import RunDirectory
 from unperturbed.signals import SignalError, StoppedError
 from unperturbed.training import train
@@ -205,6 +205,33 @@ def test_what_the_first_process_refuses_is_a_sentence_in_all_of_them_and_no_trac
     assert "unperturbed/cli" not in done.stderr, "a traceback of ours would name it; torchrun shows one of its own"
     assert done.returncode != 0
     assert time.monotonic() - begun < 60
+
+
+def test_processes_that_cannot_connect_say_so_in_a_sentence(monkeypatch):
+    def refused(*_: object, **__: object) -> None:
+        raise RuntimeError(
+            "Gloo connectFullMesh failed with [pair.cc:152] SO_ERROR: Connection refused, remote=[::1]:2"
+        )
+
+    monkeypatch.setattr(group, "init_process_group", refused)
+    meeting = Meeting(store=group.HashStore(), rank=0, size=1)
+    with (
+        pytest.raises(
+            ConnectionError, match="the processes could not connect to each other, as where one of them is"
+        ),
+        meeting.one_for_all(),
+        in_group(meeting, group.HashStore(), "cpu"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(("rank", "count"), [("0", 1), ("1", 0)])
+def test_of_several_processes_the_first_speaks_before_they_have_joined_too(rank, count, monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", rank)
+    main(["train", "digits-pixel-srt", "--objective.solver.steps", "1", "--data", "some", "--dry-run"])
+    said = capsys.readouterr().err
+    assert said.count("the search goes 0.04 in 1 step") == said.count("--data some changes nothing") == count
 
 
 def test_a_teacher_is_waited_for_longer_than_an_exchange_may_take(tmp_path, monkeypatch):

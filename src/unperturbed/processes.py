@@ -167,6 +167,25 @@ def own_device(name: str) -> str:
     return f"cuda:{place}"
 
 
+def speaks_for_all() -> bool:
+    """Whether this process is the first of those that torchrun started, also before they have joined, or alone."""
+    return int(os.environ.get("WORLD_SIZE", "1")) == 1 or int(os.environ.get("RANK", "0")) == 0
+
+
+@contextmanager
+def telling_of_connections() -> abc.Generator[None]:
+    """Within this, that processes cannot reach each other is told in a sentence; one may be killed just then."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "connectFullMesh failed" not in str(error):
+            raise
+        raise ConnectionError(
+            "the processes could not connect to each other, as where one of them is killed meanwhile, or where the "
+            "name of a machine leads to none: look for what they say, and start all of them again"
+        ) from error
+
+
 @contextmanager
 def joined(device: str) -> abc.Generator[Processes]:
     """Work with the processes that torchrun started together with this one, over NCCL on GPUs and gloo elsewhere."""
@@ -192,7 +211,8 @@ def in_group(meeting: Meeting, store: object, device: str) -> abc.Generator[None
             torch.cuda.set_device(own_device(device))
         meeting.wait_for_all()
         backend = "nccl" if on_gpu else "gloo"
-        group.init_process_group(backend, store=store, rank=meeting.rank, world_size=meeting.size)
+        with telling_of_connections():
+            group.init_process_group(backend, store=store, rank=meeting.rank, world_size=meeting.size)
         PRESENT_MEETING.append(meeting)
         yield
     except BaseException as error:

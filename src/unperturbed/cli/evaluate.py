@@ -19,7 +19,6 @@ from ..evaluation import settings_of
 from ..files import numbers_in, set_aside, write_whole
 from ..locks import by_turns
 from ..page.again import EXTENTS, looked_at
-from ..printing import printable
 from ..processes import joined
 from ..progress import Bars, Lines, watching
 from ..recipes import RECIPES, usual_budget
@@ -34,6 +33,7 @@ from ..trust import Card
 from ..trust import card as cards
 from ..trust import trust as examine
 from .options import EXAMPLE, leading_words, parse_with_budget, refuse_options
+from .saying import say
 
 OF_TRUST = tuple(f"--budget.{name}" for name in EXTENTS)
 """the options of a budget that bound what a trust card looks at"""
@@ -96,14 +96,14 @@ def evaluate(arguments: list[str]) -> None:
         refuse_options(rest, "no trust card was asked for: add --trust", "--trust-seconds")
     for option in idle_options(command.budget, default.budget, attacks):
         if not (command.trust and option in OF_TRUST):
-            print(f"unperturbed: {option} changes none of {', '.join(attacks)}: name other attacks", file=sys.stderr)
+            say(f"{option} changes none of {', '.join(attacks)}: name other attacks")
     for around in without_attack(recipe.objective):
-        never = f"unperturbed: this run was trained against {around}, which none of these attacks tries"
-        print(f"{never}: up.attacks.random({around!r}) does", file=sys.stderr)
+        never = f"this run was trained against {around}, which none of these attacks tries"
+        say(f"{never}: up.attacks.random({around!r}) does")
     run = RunDirectory(Path(words[0]))
     dataset = load(recipe.data.name, command.data)
     if repeated := dataset.repeated():
-        print(f"unperturbed: {repeated}", file=sys.stderr)
+        say(repeated)
     subject = Run(directory=run, recipe=recipe, label=recipe.name)
     model = subject.model(dataset)
     warn_of_other_data([subject], dataset)
@@ -135,7 +135,7 @@ def evaluate(arguments: list[str]) -> None:
         card = replace(card, subject=report.subject)
         write_whole(reporter.card, json.dumps(card.plain(), indent=1).encode())
     if told := reporter.told():
-        print(printable(f"unperturbed: {told}"), file=sys.stderr)
+        say(told)
     print(as_json(report, card) if command.json else as_text(report, card))
 
 
@@ -143,7 +143,7 @@ def warn_of_other_data(runs: Sequence[Run], dataset: Dataset) -> None:
     """Say on stderr which of these runs were trained on other images than those of that data set."""
     for run in runs:
         if (told := run.other_data(dataset)) is not None:
-            print(f"unperturbed: {told}", file=sys.stderr)
+            say(told)
 
 
 class Reporter:

@@ -1,6 +1,5 @@
 """`unperturbed train`."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from ..runs import RunDirectory
 from ..signals import stopping_after_a_step
 from ..training import train_together
 from .options import EXAMPLE, leading_words, parse, refuse_options, value_of, without_option
+from .saying import say
 
 CALLED_HERE = {
     "--epochs": "--steps says how long a run is, in batches",
@@ -87,10 +87,9 @@ def train(arguments: list[str]) -> None:
     require_use_of_options(rest, [each.recipe for each in commands])
     for recipe in (each.recipe for each in commands):
         for sentence in done_in_vain(recipe, recipe.data.validation):
-            print(printable(f"unperturbed: {recipe.name}: {sentence}"), file=sys.stderr)
+            say(f"{recipe.name}: {sentence}")
     if command.data is not None and all(each.recipe.data.name == BUILT_IN for each in commands):
-        sentence = f"--data {command.data} changes nothing, for {BUILT_IN} need no files: name data by --data.name"
-        print(printable(f"unperturbed: {sentence}"), file=sys.stderr)
+        say(f"--data {command.data} changes nothing, for {BUILT_IN} need no files: name data by --data.name")
     if command.dry_run:
         for each in commands:
             print(recipe_files.dumps(each.recipe), end="")

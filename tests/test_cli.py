@@ -907,6 +907,18 @@ def test_a_class_that_only_test_images_have_is_told_as_such(refused, tmp_path):
     assert "of the test images too" in sentence
 
 
+def test_a_run_that_may_not_be_written_to_is_refused_before_it_is_attacked(finished, refused, capsys, monkeypatch):
+    words = ["evaluate", finished, "--images", "5", "--device", "cpu", "--attacks"]
+    main([str(word) for word in (*words, "fgsm")])
+    capsys.readouterr()
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    said = refused(*words, "fgsm,pgd")
+    assert f"could not write {finished}/report.json (" in said and "may not be written to" in said
+    assert "5 of 5 images" not in said
+    main([str(word) for word in (*words, "fgsm")])
+    assert "5 images, R_stand" in capsys.readouterr().out, "what is known already is shown"
+
+
 def test_a_misspelt_command_is_answered_with_the_nearest(refused):
     assert "there is no command 'evalute', did you mean 'evaluate'?" in refused("evalute", "runs/mine")
 

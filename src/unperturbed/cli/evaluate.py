@@ -16,6 +16,7 @@ from ..datasets import Dataset, load
 from ..engine import Precision
 from ..evaluation import evaluate as evaluate_model
 from ..evaluation import settings_of
+from ..figures import require_writable
 from ..files import numbers_in, set_aside, write_whole
 from ..locks import by_turns
 from ..page.again import EXTENTS, looked_at
@@ -112,6 +113,8 @@ def evaluate(arguments: list[str]) -> None:
         watcher.title = recipe.name
         reporter = Reporter(run.report, command.budget)
         processes.collected(run.path)
+        if reporter.previous is None or set(attacks) - {result.name for result in reporter.previous.attacks}:
+            require_writable([run.report])
         report = evaluate_model(
             model,
             images,

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from two_processes import ATTACKED, EXTRAS, STEPS, go_on, network, recipe, run_steps
 from unperturbed import recipe as recipe_files
 from unperturbed import report as reports
-from unperturbed.cli import main
+from unperturbed.cli import COMMANDS, main
 from unperturbed.meeting import EndedElsewhereError, Meeting
 from unperturbed.processes import Processes, group, in_group, own_device, present, shared
 from unperturbed.runs import RunDirectory
@@ -232,6 +232,20 @@ def test_of_several_processes_the_first_speaks_before_they_have_joined_too(rank,
     main(["train", "digits-pixel-srt", "--objective.solver.steps", "1", "--data", "some", "--dry-run"])
     said = capsys.readouterr().err
     assert said.count("the search goes 0.04 in 1 step") == said.count("--data some changes nothing") == count
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("train", "evaluate", "list")])
+def test_what_works_in_one_process_is_refused_in_several(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with pytest.raises(SystemExit, match=f"^unperturbed: {command} works in one process, and torchrun has started 2"):
+        main([command, "--help"])
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_teacher_is_waited_for_longer_than_an_exchange_may_take(tmp_path, monkeypatch):

@@ -36,6 +36,8 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "demo": demo,
 }
 
+OF_SEVERAL = ("train", "evaluate", "list")
+"""commands that several processes may be started with together"""
 ENOUGH_SEEN = 141
 """the exit code of programs that a closed pipe ends"""
 
@@ -105,4 +107,17 @@ def dispatch(words: list[str]) -> None:
         return
     if words[0] not in COMMANDS:
         raise ValueError(f"there is no command {words[0]!r}{nearest(words[0], COMMANDS)} (see unperturbed --help)")
+    require_one_process(words[0])
     COMMANDS[words[0]](words[1:])
+
+
+def require_one_process(command: str) -> None:
+    """Refuse what each of several processes would do for itself, where they would be in each other's way."""
+    count = int(os.environ.get("WORLD_SIZE", "1")) if "LOCAL_RANK" in os.environ else 1
+    if count == 1 or command in OF_SEVERAL:
+        return
+    instead = ", or once on each GPU with --share I/N and a --device" if command == "reproduce" else ""
+    raise ValueError(
+        f"{command} works in one process, and torchrun has started {count}, each of which would do all of it: start "
+        f"it without torchrun{instead}"
+    )

@@ -64,7 +64,7 @@ ROWS = (
         PIXEL,
     ),
     Row("SRT++, CIFAR-10, spatial", "cifar10-spatial-srt-plusplus-selected", SPATIAL),
-    Row("SRT++, MNIST, pixel-wise", "mnist-pixel-srt-plusplus-selected-lambda-6-wider-uniform", PIXEL),
+    Row("SRT++, MNIST, pixel-wise", "mnist-pixel-srt-plusplus-selected-lambda-6-still-wider-uniform", PIXEL),
 )
 
 

@@ -812,7 +812,7 @@ def test_the_budget_and_the_seed_of_an_evaluation_are_options(finished):
         ),
         (
             ["--objective.solver.around.eps", "0.5", "--objective.solver.step-size", "0.01"],
-            "digits-pixel-srt: the search goes 0.07 in 7 steps of 0.01, not to eps 0.5: take longer steps, or more",
+            "pixel-srt: the search goes 0.07 in 7 steps of 0.01, less than eps 0.5: take longer steps, or more",
         ),
         ([], ""),
     ],

@@ -419,6 +419,75 @@ def test_networks_with_other_numbers_in_slots_are_told_apart_in_reports():
     assert one.subject != other.subject
 
 
+class Items(dict):
+    """A dict whose items are attributes, and which has neither a dict beside it nor refuses a name."""
+
+    __slots__ = ()
+    __getattr__ = dict.get
+
+
+class Refusing:
+    """A slot that is empty so far, of an object that refuses otherwise than usual where it has nothing."""
+
+    __slots__ = ("cache", "temperature")
+
+    def __init__(self) -> None:
+        self.temperature = 1.0
+
+    def __getattr__(self, name):
+        raise KeyError(name)
+
+
+class Endless(Refusing):
+    """The same, but one that has another of its kind for whatever is asked."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name):
+        return type(self)()
+
+
+class Hidden(Slotted):
+    """A slot behind a property that refuses."""
+
+    __slots__ = ()
+
+    @property
+    def temperature(self) -> float:
+        raise RuntimeError("not before training")
+
+    @temperature.setter
+    def temperature(self, value: float) -> None:
+        Slotted.__dict__["temperature"].__set__(self, value)
+
+
+@dataclass(slots=True)
+class Wrapped:
+    """Settings by name, in one slot."""
+
+    values: dict
+
+    def __getattr__(self, name):
+        return self.values[name]
+
+
+@pytest.mark.parametrize(
+    ("kept", "look_up"),
+    [
+        (Items(temperature=1.0), lambda kept: kept.temperature),
+        (Refusing(), lambda kept: kept.temperature),
+        (Endless(), lambda kept: kept.temperature),
+        (Hidden(), Slotted.__dict__["temperature"].__get__),
+        (Wrapped({"temperature": 1.0}), lambda kept: kept.temperature),
+    ],
+    ids=["items", "refusing", "endless", "behind a property", "wrapped"],
+)
+def test_settings_are_looked_at_without_asking_their_owner(kept, look_up):
+    f, x = made(lambda: Configured(kept, look_up)), images(4)
+    assert Numbers(f).hold()
+    assert len(up.evaluate(f, x, torch.zeros(4, dtype=torch.long), attacks={}).clean) == 4
+
+
 def test_slots_that_hold_their_owner_are_looked_through_once():
     kept = Slotted()
     kept.temperature = [kept, 1.0]

@@ -21,7 +21,7 @@ from two_processes import ATTACKED, EXTRAS, STEPS, go_on, network, recipe, run_s
 from unperturbed import recipe as recipe_files
 from unperturbed import report as reports
 from unperturbed.cli import COMMANDS, main
-from unperturbed.meeting import EndedElsewhereError, Meeting
+from unperturbed.meeting import EndedElsewhereError, Meeting, name_of_start
 from unperturbed.processes import Processes, group, in_group, own_device, present, shared
 from unperturbed.runs import RunDirectory
 from unperturbed.signals import SignalError, StoppedError
@@ -295,6 +295,32 @@ def test_an_error_of_this_process_stays_its_own():
         raise SignalError(signal.SIGTERM)
     with pytest.raises(ValueError, match="refused here"), met(store, 0).one_for_all():
         raise ValueError("refused here")
+
+
+def test_a_bug_of_this_process_is_no_sentence_of_another_though_it_is_told_to_all():
+    meeting = Meeting(store=group.HashStore(), rank=0, size=1)
+    alone = in_group(meeting, group.HashStore(), "cpu")
+    with pytest.raises(RuntimeError, match=r"^a bug$"), meeting.one_for_all(), alone:
+        raise RuntimeError("a bug")
+    assert meeting.last_word() == {
+        "rank": 0,
+        "said": "process 0 of 1 has ended, and so do all: a bug",
+        "stopped": False,
+    }
+
+
+def test_processes_that_are_started_again_meet_under_a_new_name_whatever_is_left_of_those_before(monkeypatch):
+    store, names = group.HashStore(), list[str]()
+    with ThreadPoolExecutor() as pool:
+        for _ in range(3):
+            several = [pool.submit(name_of_start, store, rank, 3) for rank in (2, 0, 1)]
+            (name,) = {each.result(timeout=20) for each in several}
+            names.append(name)
+    assert len(set(names)) == 3
+    store.set("1 asks", "one that was killed before it could hear")
+    monkeypatch.setattr("unperturbed.meeting.FOR_THE_OTHERS", 0.1)
+    with pytest.raises(EndedElsewhereError, match="2 of 3 processes did not come within 0 minutes"):
+        name_of_start(store, 0, 3)
 
 
 def test_one_that_was_killed_leaves_no_word_and_the_others_say_so():

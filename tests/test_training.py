@@ -29,7 +29,7 @@ from unperturbed.data import Data
 from unperturbed.datasets import load
 from unperturbed.evaluation import evaluate
 from unperturbed.fitting import fit
-from unperturbed.guards import DivergedError, sees_unlabeled
+from unperturbed.guards import DivergedError, done_in_vain, sees_unlabeled
 from unperturbed.models import DigitsCNN, SmallCNN
 from unperturbed.neighborhoods import L1, L2, Affine, Blur, Color, Composed, Linf, Spatial, TurnThenShift
 from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Standard, Terms
@@ -725,7 +725,7 @@ def test_fit_says_where_held_out_images_choose_nothing():
 @pytest.mark.parametrize("solver", [PGD, MomentumPGD])
 def test_fit_says_where_a_search_does_not_come_to_its_radius(ball, solver):
     settings = {"labeled": stripes(20), "steps": 2, "batch": 20, "device": "cpu"}
-    with pytest.warns(UserWarning, match=r"the search goes 0\.0784314 in 10 steps of 0\.00784314, not to eps"):
+    with pytest.warns(UserWarning, match=r"the search goes 0\.0784314 in 10 steps of 0\.00784314, less than eps"):
         fit(dense(), objective=Mixture(objectives=(Standard(), AT(solver=solver(around=ball)))), **settings)
 
 
@@ -735,12 +735,33 @@ def test_fit_says_where_a_search_does_not_come_to_its_radius(ball, solver):
 def test_fit_says_where_steps_in_units_of_the_radius_are_too_short(around):
     settings = {"labeled": stripes(20), "steps": 2, "batch": 20, "device": "cpu"}
     words = re.escape(
-        f"the search goes 0.0784314 radii in 10 steps of 0.00784314, not to the radius of ({around}), in units of "
+        f"the search goes 0.0784314 radii in 10 steps of 0.00784314, less than the radius of ({around}), in units of "
         "which steps are: take longer ones, as of 0.25, or more"
     )
     with pytest.warns(UserWarning, match=words):
         fit(dense(), objective=SRT(solver=PGD(around=around)), **settings)
     fit(dense(), objective=SRT(solver=PGD(around=around, step_size=0.25)), **settings)  # Nothing is said.
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [
+        PGD(around=Linf(eps=0.45), steps=3, step_size=0.15),
+        PGD(around=L2(eps=0.9), steps=10, step_size=0.09),
+        PGD(around=Spatial(), steps=49, step_size=1 / 49),
+        PGD(around=Spatial(rotation=0.0, translation=0.0)),
+        PGD(around=Composed(parts=(Linf(eps=0.0), Blur(sigma=0.0)))),
+    ],
+)
+def test_nothing_is_said_of_a_search_that_comes_to_its_radius_but_for_rounding_or_has_none(solver):
+    recipe = replace(RECIPES["digits-pixel-at"], objective=AT(solver=solver))
+    assert done_in_vain(recipe, held_out=0) == []
+
+
+def test_of_several_searches_that_are_too_short_alike_one_sentence_tells():
+    once = PGD(around=Linf(eps=0.3), steps=2, step_size=0.01)
+    recipe = replace(RECIPES["digits-pixel-at"], objective=AT(solver=Strongest(solvers=(once, once, once))))
+    assert len(done_in_vain(recipe, held_out=0)) == 1
 
 
 AT_X = MomentumPGD(around=Linf(eps=0.05))
@@ -753,6 +774,7 @@ AT_X = MomentumPGD(around=Linf(eps=0.05))
         (KLR(solver=FGSM(around=Linf(eps=0.05), start="identity")), True),
         (UAT(solver=Sequential(stages=(AT_X, WorstOfK(k=2)))), True),
         (SRT(solver=AT_X, targets="soft"), True),
+        (TRADES(solver=PGD(around=Linf(eps=0.05), noise=0.0)), True),
         (Mixture(objectives=(Standard(), TRADES(solver=Strongest(solvers=(AT_X, AT_X))))), True),
         (TRADES(solver=Strongest(solvers=(AT_X, WorstOfK(k=2)))), False),
         (UAT(solver=Sequential(stages=(WorstOfK(k=2), AT_X))), False),

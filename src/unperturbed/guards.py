@@ -7,7 +7,7 @@ from typing import cast
 from torch import nn
 
 from .averaging import Average, norms_in
-from .neighborhoods import L1, L2, Affine, Blur, Color, Composed, Linf, Spatial, TurnThenShift
+from .neighborhoods import L1, L2, TOLERANCE, Affine, Blur, Color, Composed, Linf, Spatial, TurnThenShift
 from .objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Objective, Standard, require_objective, solver_of
 from .printing import counted, quoted
 from .progress import Record
@@ -194,23 +194,32 @@ def blame(standard_is_finite: bool, optimizer: SGD) -> str:
             return "optimizer.rate"
 
 
-def done_in_vain(recipe: Recipe, held_out: int) -> Iterator[str]:
+def done_in_vain(recipe: Recipe, held_out: int) -> list[str]:
     """Where so many images are held out and choose nothing, and where a search stays at x or short of its radius."""
+    return list(dict.fromkeys((*held_out_in_vain(recipe, held_out), *searched_in_vain(recipe))))
+
+
+def held_out_in_vain(recipe: Recipe, held_out: int) -> Iterator[str]:
+    """Where so many images are held out and looked at in the end alone, when they choose nothing."""
     every, steps = recipe.validation.every, recipe.steps
     if held_out and every >= steps:
         yield (
             f"{counted(held_out, 'image')} held out to choose the weights by, but looked at every {every} of {steps} "
             f"steps alone: lower --validation.every, to {max(1, steps // LOOKS)} for instance"
         )
+
+
+def searched_in_vain(recipe: Recipe) -> Iterator[str]:
+    """Where a search goes less far than its radius, and where it starts where there is nothing to climb."""
     for ascent in ascents_of(recipe.objective):
         reach, around = ascent.steps * ascent.step_size, ascent.around
         taken = f"in {counted(ascent.steps, 'step')} of {ascent.step_size:g}"
-        if isinstance(around, Linf | L2 | L1) and reach < around.eps:
-            yield f"the search goes {reach:g} {taken}, not to eps {around.eps:g}: take longer steps, or more"
-        if isinstance(around, MEASURED_IN_RADII) and reach < 1:
+        if isinstance(around, Linf | L2 | L1) and reach < around.eps * (1 - TOLERANCE):
+            yield f"the search goes {reach:g} {taken}, less than eps {around.eps:g}: take longer steps, or more"
+        if isinstance(around, MEASURED_IN_RADII) and reach < 1 - TOLERANCE and around != around.scaled(0.0):
             yield (
-                f"the search goes {reach:g} radii {taken}, not to the radius of ({around}), in units of which steps "
-                f"are: take longer ones, as of {2.5 / ascent.steps:.2g}, or more"
+                f"the search goes {reach:g} radii {taken}, less than the radius of ({around}), in units of which "
+                f"steps are: take longer ones, as of {2.5 / ascent.steps:.2g}, or more"
             )
     for objective in parts_of(recipe.objective):
         if flat_at_x(objective, labeled_by_itself=recipe.labeler == "current") and starts_at_x(solver_of(objective)):
@@ -250,5 +259,7 @@ def starts_at_x(solver: object) -> bool:
             return starts_at_x(first)
         case Strongest(solvers=several):
             return all(map(starts_at_x, several))
+        case PGD(start="normal", noise=0):
+            return True
         case _:
             return isinstance(solver, PGD | MomentumPGD | FGSM) and solver.start == "identity"

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
+from uuid import uuid4
 
 from .printing import told_by_the_system
 from .signals import StoppedError
@@ -56,11 +57,7 @@ class Meeting:
             time.sleep(BETWEEN_LOOKS)
             if not self.store.check([f"{place}, the first"]):
                 since = time.monotonic()
-            if time.monotonic() > since + FOR_THE_OTHERS:
-                raise EndedElsewhereError(
-                    f"{self.size - here} of {self.size} processes did not come within "
-                    f"{FOR_THE_OTHERS / 60:.0f} minutes: look for what they say, and start all of them again"
-                )
+            require_in_time(since, here, self.size)
             here = self.store.add(place, 0)
 
     def require_all(self) -> None:
@@ -80,13 +77,14 @@ class Meeting:
         said = f"process {self.rank} of {self.size} has ended, and so do all: {why or type(error).__name__}"
         stopped = isinstance(error, StoppedError | KeyboardInterrupt)
         with suppress(RuntimeError):  # Where they met may be gone.
-            self.store.compare_set(ENDED, "", json.dumps({"said": said, "stopped": stopped}))
+            self.store.compare_set(ENDED, "", json.dumps({"rank": self.rank, "said": said, "stopped": stopped}))
 
     @contextmanager
     def one_for_all(self) -> Generator[None]:
         """Within this, a process that cannot go on without another which has ended says why that one has.
 
-        One that has got a signal itself ends by that, unless it came because the other was gone.
+        The one that ended first ends by its own error, and one that has got a signal itself by that, unless it came
+        because the other was gone.
         """
         try:
             yield
@@ -95,7 +93,8 @@ class Meeting:
             with suppress(RuntimeError):
                 word = self.last_word()
             by_signal = isinstance(error, KeyboardInterrupt)
-            if word is not None and not (by_signal and word["stopped"]):
+            own = word is not None and (word["stopped"] if by_signal else word["rank"] == self.rank)
+            if word is not None and not own:
                 raise EndedElsewhereError(word["said"]) from error
             if of_one_that_is_gone(error):
                 raise EndedElsewhereError(
@@ -103,6 +102,38 @@ class Meeting:
                     "from what is on disk"
                 ) from error
             raise
+
+
+def name_of_start(store: Any, rank: int, size: int) -> str:
+    """A name that all processes of one start have and no earlier one had, whose words are in the store still.
+
+    The first process makes it up. Each of the others asks under a name of its own, so that it hears no answer to one
+    that is gone. The count of restarts does not do: on several machines torchrun counts those of each by itself.
+    """
+    mine, since = uuid4().hex, time.monotonic()
+    if rank:
+        store.set(f"{rank} asks", mine)
+        while not store.check([f"{mine} is told"]):
+            time.sleep(BETWEEN_LOOKS)
+        name = store.get(f"{mine} is told").decode()
+        store.add(f"heard of {name}", 1)
+        return name
+    while (heard := store.add(f"heard of {mine}", 0)) < size - 1:
+        for other in range(1, size):
+            if store.check([f"{other} asks"]):
+                store.set(f"{store.get(f'{other} asks').decode()} is told", mine)
+        require_in_time(since, 1 + heard, size)
+        time.sleep(BETWEEN_LOOKS)
+    return mine
+
+
+def require_in_time(since: float, here: int, size: int) -> None:
+    """Refuse to wait for others any longer than they may take since that moment."""
+    if time.monotonic() > since + FOR_THE_OTHERS:
+        raise EndedElsewhereError(
+            f"{size - here} of {size} processes did not come within {FOR_THE_OTHERS / 60:.0f} minutes: look for what "
+            "they say, and start all of them again"
+        )
 
 
 def of_one_that_is_gone(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from .meeting import Meeting
+from .meeting import Meeting, name_of_start
 
 Value = TypeVar("Value")
 group: Any = torch.distributed
@@ -196,7 +196,7 @@ def joined(device: str) -> abc.Generator[Processes]:
     import_module("torch._dynamo")
     store, rank, size = next(group.rendezvous("env://"))
     # Processes that were started again, or meet again, must not find the addresses of those that died or left.
-    life = f"life {os.environ.get('TORCHELASTIC_RESTART_COUNT')}, {next(MEETINGS)}"
+    life = name_of_start(group.PrefixStore(f"meeting {next(MEETINGS)}", store), rank, size)
     meeting = Meeting(store=group.PrefixStore(f"{life}, words", store), rank=rank, size=size)
     with meeting.one_for_all(), in_group(meeting, group.PrefixStore(life, store), device):
         yield present()

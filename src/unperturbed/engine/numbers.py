@@ -3,6 +3,7 @@
 import sys
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -30,18 +31,25 @@ class Slots:
     """What an object keeps in slots, as one of a dataclass made with slots=True does, which has no dict for it."""
 
     owner: Any
-    names: tuple[str, ...]
+    slots: dict[str, MemberDescriptorType]
 
     def __len__(self) -> int:
         return len(self.items())
 
     def get(self, name: str) -> Any:
-        """What is kept in that slot, None where nothing is."""
-        return getattr(self.owner, name, None)
+        """What is kept in that slot, None where nothing is; its owner is not asked, who may answer with anything."""
+        try:
+            return self.slots[name].__get__(self.owner)
+        except AttributeError:
+            return None
 
     def items(self) -> list[tuple[str, Any]]:
         """What is kept there now, by name."""
-        return [(name, getattr(self.owner, name)) for name in self.names if hasattr(self.owner, name)]
+        found = list[tuple[str, Any]]()
+        for name, slot in self.slots.items():
+            with suppress(AttributeError):
+                found.append((name, slot.__get__(self.owner)))
+        return found
 
 
 Settings = dict[Any, Any] | list[Any] | tuple[Any, ...] | Slots
@@ -175,10 +183,11 @@ def inside(value: Any) -> Iterator[Settings]:
     if isinstance(value, dict | list | tuple):
         yield cast(Settings, value)
     if holds_values(value):
-        if hasattr(value, "__dict__"):
-            yield vars(value)
-        if names := slots_of(type(value)):
-            yield Slots(value, names)
+        with suppress(AttributeError, TypeError):
+            if isinstance(held := object.__getattribute__(value, "__dict__"), dict):
+                yield held
+        if slots := slots_of(type(value)):
+            yield Slots(value, slots)
 
 
 def identity(place: Settings) -> tuple[int, bool]:
@@ -195,16 +204,14 @@ def holds_values(value: object) -> bool:
 
 
 @cache
-def slots_of(kind: type) -> tuple[str, ...]:
-    """The names of the slots of objects of that type, those of its bases too."""
-    return tuple(
-        dict.fromkeys(
-            name
-            for base in kind.__mro__
-            for name, slot in vars(base).items()
-            if isinstance(slot, MemberDescriptorType)
-        )
-    )
+def slots_of(kind: type) -> dict[str, MemberDescriptorType]:
+    """The slots of objects of that type by name, those of its bases too."""
+    return {
+        name: slot
+        for base in reversed(kind.__mro__)
+        for name, slot in vars(base).items()
+        if isinstance(slot, MemberDescriptorType)
+    }
 
 
 def entries(place: Settings) -> Iterable[tuple[Any, Any]]:

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from types import MappingProxyType
 from typing import Literal, NamedTuple, Protocol
 
 from ..recipe import Recipe
@@ -91,11 +93,7 @@ class Trial:
 
     def known_at(self, scale: Scale, fraction: float = 1.0) -> Mapping[str, Stated]:
         """Every attack by its name, as far as it goes against this model at that scale and fraction."""
-        budget = replace(self.budget or usual_budget(self.recipe.data.name), fraction=fraction)
-        known = dict(narrowed(budget, scale).attacks())
-        for name, other in OTHER_ASCENTS.items():
-            known[name] = narrowed(replace(other, fraction=fraction), scale).attacks()["pgd"]
-        return {name: briefly_made(attack, scale) for name, attack in known.items()}
+        return attacks_within(replace(self.budget or usual_budget(self.recipe.data.name), fraction=fraction), scale)
 
     def attacks_at(self, scale: Scale, fraction: float = 1.0) -> Mapping[str, Stated]:
         """Those that are made on it."""
@@ -105,6 +103,15 @@ class Trial:
     def swept_at(self, scale: Scale, fraction: float) -> Mapping[str, Stated]:
         """Those of these that are made at several fractions."""
         return {name: attack for name, attack in self.attacks_at(scale, fraction).items() if name in self.swept}
+
+
+@cache
+def attacks_within(budget: Budget, scale: Scale) -> Mapping[str, Stated]:
+    """Every attack by its name within a budget, those of the two PGDs within their own at its fraction."""
+    known = dict(narrowed(budget, scale).attacks())
+    for name, other in OTHER_ASCENTS.items():
+        known[name] = narrowed(replace(other, fraction=budget.fraction), scale).attacks()["pgd"]
+    return MappingProxyType({name: briefly_made(attack, scale) for name, attack in known.items()})
 
 
 class Figure(NamedTuple):

@@ -1,5 +1,6 @@
 """The command line: what it does, what it prints where, and how it says no."""
 
+import errno
 import io
 import json
 import os
@@ -7,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
@@ -839,7 +841,7 @@ def test_steps_of_pgd_go_with_the_radius_unless_they_are_named(finished):
     ("words", "sentence"),
     [
         (["--budget.eps", "8"], "the scale of pixels, got 8.0: write 8 of 255 as 8/255"),
-        (["--budget.eps", "-1"], "--budget.eps must lie between 0 and 1, the scale of pixels, got -1.0"),
+        (["--budget.eps", "-1"], "--budget.eps must lie between 0 and 1, the scale of pixels, got -1.0 ("),
         (["--budget.eps", "nan"], "--budget.eps must lie between 0 and 1, the scale of pixels, got nan"),
         (["--budget.fraction", "10"], "--budget.fraction 10 times --budget.eps 0.15 is more than 1, the scale of"),
         (["--budget.eps", "1/0"], "expected a number, as 0.03 or 8/255, got '1/0'"),
@@ -917,6 +919,111 @@ def test_a_run_that_may_not_be_written_to_is_refused_before_it_is_attacked(finis
     assert "5 of 5 images" not in said
     main([str(word) for word in (*words, "fgsm")])
     assert "5 images, R_stand" in capsys.readouterr().out, "what is known already is shown"
+    for others in (("--images", "6"), ("--seed", "1"), ("--budget.eps", "0.1"), ("--trust",)):
+        said = refused(*words, "fgsm", *others)
+        assert "may not be written to" in said and " of 6 images" not in said and "reference PGD" not in said, others
+    assert [result.name for result in read(finished / "report.json").attacks] == ["fgsm"]
+
+
+def test_weights_that_may_not_be_read_are_not_said_to_be_missing(finished, refused, monkeypatch):
+    opened = Path.open
+
+    def kept_from_us(path, *others, **settings):
+        if path.name == "model.safetensors":
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *others, **settings)
+
+    monkeypatch.setattr(Path, "open", kept_from_us)
+    said = refused("surface", finished)
+    assert f"could not use {finished}/model.safetensors (Permission denied): put that right" in said
+
+
+def test_advice_on_damaged_weights_and_checkpoints_leads_out_when_followed(finished, refused, capsys):
+    weights, checkpoints = finished / "model.safetensors", sorted(finished.glob("checkpoint*.pt"))
+    train_again = ["train", "--from", str(finished / "recipe.json"), "--out", str(finished)]
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:100])
+    assert "` writes them again" in refused("evaluate", finished, "--attacks", "fgsm")
+    main(train_again)
+    assert weights.read_bytes() == whole and "trained" in capsys.readouterr().out
+    for checkpoint in checkpoints:
+        checkpoint.write_bytes(b"no checkpoint")
+    weights.write_bytes(whole[:100])
+    them = f"{', '.join(each.name for each in checkpoints)} and model.safetensors"
+    assert f"delete {them} there to start this run anew" in refused(*train_again)
+    for checkpoint in checkpoints:
+        checkpoint.unlink()
+    said = refused("evaluate", finished, "--attacks", "fgsm")
+    assert "put that file back, or train anew by its recipe.json and another --out" in said
+    weights.unlink()
+    main(train_again)
+    assert weights.read_bytes() == whole
+
+
+def test_tables_are_as_wide_as_the_terminal_where_that_is_narrow(finished, capsys, monkeypatch):
+    words = ["evaluate", str(finished), "--attacks", "fgsm,pgd", "--images", "5", "--device", "cpu"]
+
+    def longest():
+        main(words)
+        return max(len(re.sub("\x1b\\[[0-9;]*m", "", line)) for line in capsys.readouterr().out.splitlines())
+
+    monkeypatch.setenv("COLUMNS", "80")
+    assert longest() > 80, "a file has no width"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert longest() <= 80
+
+
+@pytest.mark.parametrize("words", [["--from"], [RECIPE, "--from"], ["--from", "--dry-run"]])
+def test_a_file_that_is_forgotten_behind_from_is_asked_for(words, refused):
+    assert "--from: expected a file behind it, as --from runs/mine/recipe.json" in refused("train", *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "got"),
+    [
+        (["pack", "pictures", "--size", "32x32"], "'32x32'"),
+        (["surface", "examples/mnist-srt", "--reach", "0.1,0.2"], "'0.1,0.2'"),
+        (["reproduce", "table-3", "--seeds", "0,1"], "'0,1'"),
+        (["train", "mnist-spatial-srt", "--optimizer.rate.milestones", "0.1,0.5"], "'0.1,0.5'"),
+    ],
+)
+def test_numbers_with_commas_in_place_of_blanks_are_answered_in_a_sentence(words, got, rejected):
+    said = rejected(*words)
+    assert f"{words[-2]}: expected values with blanks between them, as 1 2, got {got} (" in said
+
+
+def test_choices_beside_none_are_told_in_one_order(rejected):
+    assert "--color: expected one of gray, rgb, None, got 'grey' (" in rejected("pack", "pictures", "--color", "grey")
+
+
+def test_a_name_that_is_empty_is_no_folder(refused, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("secret.npy", np.zeros((3, 8, 8), dtype=np.uint8))
+    for given in (("--unlabeled", ""), ("--unlabeled=",)):
+        assert "a file of unlabeled images has no name" in refused("train", RECIPE, "--out", "mine", *given)
+    assert "unknown data set ''" in refused("train", RECIPE, "--out", "mine", "--data.name", "")
+    assert not Path("mine").exists()
+
+
+def test_a_recipe_is_read_from_a_pipe_too(tmp_path, capsys):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    main(["train", RECIPE, "--dry-run"])
+    shown = capsys.readouterr().out
+    writer = threading.Thread(target=pipe.write_text, args=(shown,))
+    writer.start()
+    main(["train", "--from", str(pipe), "--dry-run"])
+    writer.join()
+    assert capsys.readouterr().out == shown
+
+
+def test_a_full_disk_behind_the_output_is_told_in_a_sentence(refused, monkeypatch):
+    def full(*_words, **_settings):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("unperturbed.cli.COMMANDS", {"list": full})
+    said = refused("list")
+    assert "nothing more could be written (No space left on device): make room" in said and "Errno" not in said
 
 
 def test_a_misspelt_command_is_answered_with_the_nearest(refused):
@@ -1071,7 +1178,7 @@ def test_options_by_their_names_elsewhere_are_answered_with_ours(refused, option
     assert f"train has no option {option.partition('=')[0]}: " in sentence and here in sentence.split(": ")[2]
 
 
-@pytest.mark.parametrize("words", [[], ["--out", "mine"], ["--from"]])
+@pytest.mark.parametrize("words", [[], ["--out", "mine"]])
 def test_training_needs_a_recipe_first(refused, words):
     assert "train needs a recipe first: unperturbed train RECIPE, or train --from FILE" in refused("train", *words)
 

@@ -441,7 +441,8 @@ def test_two_damaged_checkpoints_are_one_sentence_and_a_failure(tmp_path):
     flipped(run.checkpoint_before, 9999)
     with pytest.raises(SystemExit) as end:
         cli.main(words)
-    assert "are no whole checkpoints of unperturbed: delete both to start this run anew" in str(end.value.code)
+    them = "checkpoint.pt, checkpoint-before.pt and model.safetensors"
+    assert f"are no whole checkpoints of unperturbed: delete {them} there to start" in str(end.value.code)
     assert "\n" not in str(end.value.code)
 
 

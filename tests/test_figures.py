@@ -138,7 +138,9 @@ def newer(file, **changes):
         (["surface", "low", "--around", "-1"], "there is no test image -1: --around takes 0 to 399"),
         (["surface", "low", "--points", "1"], "at least 2 points along each axis, got 1"),
         (["surface", "low", "--reach", "0", "1"], "--reach must be a positive number, got 0.0"),
-        (["surface", "low", "--reach", "0"], "--reach takes two numbers, one for each axis, got 1"),
+        (["surface", "low", "--reach", "0"], "--reach takes two numbers, one for each axis, got 1: as --reach 0.1"),
+        (["surface", "low", "--scenario", "spatial", "--reach", "9"], "for each axis, got 1: as --reach 30 3"),
+        (["surface", "low", "--out", ".."], "a figure cannot be written to ..: give it a name"),
         (
             ["surface", "low", "--scenario", "spatial", "--directions", "random"],
             "a spatial surface goes along rotation and translation, not along directions: omit them",

@@ -398,6 +398,12 @@ def test_the_command_of_an_edited_recipe_names_what_was_edited_or_the_file(group
     assert f"--from {run.directory / 'recipe.json'}" in commands(other, group.dataset)[0]
 
 
+def test_of_a_run_without_a_log_nobody_knows_how_long_it_took(group):
+    run = group.runs[0]
+    assert "not known" not in training_table(group)
+    assert "not known" in training_table(replace(group, runs=(replace(run, log=()), *group.runs[1:])))
+
+
 def test_a_run_with_unlabeled_images_in_files_alone_is_no_robust_training_on_labels(group):
     run = group.runs[1]
 

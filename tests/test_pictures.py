@@ -178,7 +178,7 @@ def test_pictures_of_many_sizes_are_cut_to_one(tmp_path):
     for name in ("a", "b"):
         save(tmp_path / "in" / name / "wide.png", np.full((8, 20), 255))
         save(tmp_path / "in" / name / "color.jpg", np.zeros((30, 10, 3)))
-    assert "the pictures have 2 sizes (8 x 20, 30 x 10, …)" in refused(
+    assert "the pictures have 2 sizes (8 x 20, 30 x 10): name one" in refused(
         "pack", tmp_path / "in", "--out", tmp_path / "x.npz"
     )
     assert not (tmp_path / "x.npz").exists()
@@ -339,6 +339,19 @@ def within_test(folder):
     parted(folder)
     save(folder / "test" / "cat" / "x.png", noise(50, 8, 8))
     (folder / "unlabeled").rename(folder / "test" / "Unlabeled")
+
+
+def test_a_picture_that_may_not_be_read_is_not_called_damaged(album, refused, tmp_path, monkeypatch):
+    opened = Path.open
+
+    def kept_from_us(path, *others, **settings):
+        if path.name == "0.png":
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *others, **settings)
+
+    monkeypatch.setattr(Path, "open", kept_from_us)
+    said = refused("pack", album, "--size", 8, "--out", tmp_path / "my.npz")
+    assert "0.png may not be read: allow that, or leave it out" in said and "damaged (" not in said
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The trust card: a zoo of broken classifiers is flagged, honestly trained ones are not."""
 
 import json
+import re
 from functools import cache
 
 import pytest
@@ -249,7 +250,10 @@ def test_checks_for_which_the_time_is_too_short_are_skipped_with_that_reason(mon
     card = card_of(honest("AT of another architecture"), 45, seconds=50.0)
     assert card["silent success"].verdict == "pass"
     assert card["black box"].verdict == "skipped"
-    assert card["black box"].figure.startswith("30 images would take about 30 of the ")
+    assert re.match(
+        r"30 images would take about 30 seconds, and a check gets half of the \d+ that are left",
+        card["black box"].figure,
+    )
 
 
 def test_a_time_too_short_for_any_attack_is_refused():

@@ -50,7 +50,7 @@ def files_for(out: Path) -> list[Path]:
     """The files a figure goes to: the one that is named, or a PNG and a PDF where the name has no ending."""
     if out.suffix.lower() in KINDS:
         return [out]
-    if out.suffix or not out.name or out.name.lower() in KINDS:
+    if out.suffix or out.name in ("", "..") or out.name.lower() in KINDS:
         raise ValueError(
             f"a figure cannot be written to {printable(out)}: give it a name that ends with {', '.join(KINDS)}, "
             "or with no ending at all, for a PNG and a PDF"

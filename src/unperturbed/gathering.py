@@ -82,7 +82,7 @@ def found_in(folder: Path, share: float, seed: int) -> Found:
         raise ValueError(f"{printable(loose[0])} lies in no folder of a class: put it into one, or into {UNLABELED}")
     by_class = pictures_by_class(labeled, {UNLABELED} if labeled == folder else set[str]())
     if len(by_class) < 2:
-        some = f"{printable(labeled)} has {len(by_class)} folders with pictures"
+        some = f"{printable(labeled)} has {counted(len(by_class), 'folder')} with pictures"
         raise ValueError(f"{some}, expected one for each class, two at least: arrange them as {LAYOUT}")
     names = tuple(by_class)
     if labeled != folder and (folder / TEST).is_dir():
@@ -224,8 +224,9 @@ def gathered(found: Found, size: tuple[int, int] | None, color: Color | None) ->
     looks = [looked_at(path) for path in found.paths()]
     sizes = {look for look, _ in looks}
     if size is None and len(sizes) > 1:
-        some = ", ".join(f"{height} x {width}" for height, width in sorted(sizes)[:3])
-        raise ValueError(f"the pictures have {len(sizes)} sizes ({some}, …): name one for all, as --size 32")
+        some = ", ".join(f"{height} x {width}" for height, width in sorted(sizes)[:MOST_NAMED])
+        rest = ", …" if len(sizes) > MOST_NAMED else ""
+        raise ValueError(f"the pictures have {len(sizes)} sizes ({some}{rest}): name one for all, as --size 32")
     height, width = size or sizes.pop()
     kind = color or ("rgb" if any(of == "rgb" for _, of in looks) else "gray")
     shape = (1 if kind == "gray" else 3, height, width)

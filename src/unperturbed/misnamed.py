@@ -14,7 +14,7 @@ MOST_NAMED = 3
 
 def no_data_set(name: str, names: Sequence[str]) -> str:
     """What to say of a name that is none of these data sets, and no .npz file."""
-    if looked_up(at_home(name), Path.is_dir):
+    if name and looked_up(at_home(name), Path.is_dir):
         return (
             f"{printable(name)} is a folder, expected a data set: make one of the pictures in it with "
             f"unperturbed pack {in_shell(name)}, and name the .npz file that this writes"

@@ -63,6 +63,8 @@ def refused_if_damaged(path: Path) -> Generator[None]:
         raise ValueError(f"{printable(path)} is a picture of absurd size: make it smaller, or leave it out") from None
     except UnidentifiedImageError:
         raise ValueError(f"{printable(path)} is no picture that can be read: leave it out, or save it anew") from None
+    except PermissionError:
+        raise ValueError(f"{printable(path)} may not be read: allow that, or leave it out") from None
     except (OSError, SyntaxError, ValueError, EOFError) as error:
         reason = printable(getattr(error, "strerror", None) or error)
         raise ValueError(f"{printable(path)} is damaged ({reason}): leave it out, or save it anew") from None

@@ -3,6 +3,7 @@
 import difflib
 import shlex
 from collections.abc import Iterable
+from errno import EDQUOT, ENOSPC
 
 LONGEST = 300
 
@@ -52,6 +53,8 @@ def spelled(letter: str) -> str:
 
 def told_by_the_system(error: OSError) -> str:
     """What the system says of a file or of anything else, in a sentence that says what to do."""
+    if error.filename is None and error.errno in (ENOSPC, EDQUOT):
+        return f"nothing more could be written ({error.strerror}): make room, and give the same command again"
     if error.filename is None:
         return str(error)
     return f"could not use {error.filename} ({error.strerror}): put that right, and the same command goes on"

@@ -272,7 +272,7 @@ def each_once(pairs: list[tuple[str, object]], source: str) -> dict[str, object]
 
 def read(path: Path) -> Recipe:
     """The recipe in that file, which an editor may have begun with the mark of UTF-8."""
-    if not path.is_file():
+    if not (path.is_file() or path.is_fifo()):
         there = f"{printable(path)} is a directory" if path.is_dir() else f"there is no file {printable(path)}"
         advice = f"name {in_shell(path / 'recipe.json')}" if (path / "recipe.json").is_file() else "name another"
         raise FileNotFoundError(f"{there}, expected a recipe in JSON, as train writes it: {advice}")

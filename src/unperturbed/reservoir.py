@@ -196,6 +196,8 @@ def unreadable(path: Path, error: OSError) -> OSError:
 
 def image_files(places: Sequence[str], shape: Shape) -> list[ImageFile]:
     """The files that are named, and those in the folders that are named, in the order of their names."""
+    if "" in places:
+        raise ValueError("a file of unlabeled images has no name: name it, or a folder, as . for this one")
     files = [file for place in places for file in files_at(at_home(place))]
     known: set[Path] = set()
     for file in files:

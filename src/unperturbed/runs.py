@@ -162,6 +162,8 @@ class RunDirectory:
         if not found:
             return None
         what, them = ("is no whole checkpoint", "it") if len(found) == 1 else ("are no whole checkpoints", "both")
+        if self.weights.exists():
+            them = f"{', '.join(each.name for each in found)} and {self.weights.name} there"
         raise ValueError(
             f"{' and '.join(map(str, found))} {what} of unperturbed: delete {them} to start this run anew"
         )
@@ -206,13 +208,17 @@ class RunDirectory:
                 f"{self.path} holds no finished model (no model.safetensors): "
                 f"finish it with `{self.training_again()}`"
             )
+        with self.weights.open("rb"):
+            pass  # Of a file that may not be read safetensors says that there is none.
         try:
             f.load_state_dict(safetensors.torch.load_file(self.weights))
         except (safetensors.SafetensorError, RuntimeError) as error:
             reason = printable(str(error).splitlines()[-1].strip())
+            advice = f"`{self.training_again()}` writes them again"
+            if not self.has_checkpoint:
+                advice = "put that file back, or train anew by its recipe.json and another --out"
             raise ValueError(
-                f"{self.weights} does not hold the weights of this recipe's model ({reason}): "
-                f"`{self.training_again()}` writes them again"
+                f"{self.weights} does not hold the weights of this recipe's model ({reason}): {advice}"
             ) from None
 
     def training_again(self) -> str:

@@ -2,8 +2,9 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from .. import recipe as recipe_files
 from .. import report as reports
+from ..attacks import Attack
 from ..comparison import Run
 from ..datasets import Dataset, load
 from ..engine import Precision
@@ -34,7 +36,7 @@ from ..trust import Card
 from ..trust import card as cards
 from ..trust import trust as examine
 from .options import EXAMPLE, leading_words, parse_with_budget, refuse_options
-from .saying import say
+from .saying import columns, say
 
 OF_TRUST = tuple(f"--budget.{name}" for name in EXTENTS)
 """the options of a budget that bound what a trust card looks at"""
@@ -106,20 +108,18 @@ def evaluate(arguments: list[str]) -> None:
     if repeated := dataset.repeated():
         say(repeated)
     subject = Run(directory=run, recipe=recipe, label=recipe.name)
-    model = subject.model(dataset)
     warn_of_other_data([subject], dataset)
+    model = subject.model(dataset)
     images, labels = dataset.test_images[: command.images], dataset.test_labels[: command.images]
     with joined(command.device) as processes, watching() as watcher:
         watcher.title = recipe.name
         reporter = Reporter(run.report, command.budget)
         processes.collected(run.path)
-        if reporter.previous is None or set(attacks) - {result.name for result in reporter.previous.attacks}:
-            require_writable([run.report])
-        report = evaluate_model(
+        evaluated = partial(
+            evaluate_model,
             model,
             images,
             labels,
-            attacks,
             batch=command.batch,
             seed=command.seed,
             device=command.device,
@@ -128,8 +128,13 @@ def evaluate(arguments: list[str]) -> None:
             recipe=recipe_files.plain(recipe),
             weights=numbers_in(run.weights),
             previous=reporter.previous,
-            save=reporter.save,
         )
+        try:
+            require_writable([run.report])
+        except OSError:
+            if command.trust or lacks(evaluated({}), attacks):
+                raise
+        report = evaluated(attacks, save=reporter.save)
         if not processes.first:
             return
         report = reporter.settled(report)
@@ -215,6 +220,12 @@ def within(report: Report, budget: Budget) -> Report:
     return replace(report, attacks=tuple(kept))
 
 
+def lacks(report: Report, attacks: Mapping[str, Attack]) -> bool:
+    """Whether any of these attacks is not in the report as it would be made."""
+    there = {(result.name, result.settings) for result in report.attacks}
+    return any((name, settings_of(attack)) not in there for name, attack in attacks.items())
+
+
 def trusted(command: Evaluate, model: nn.Module, images: Tensor, labels: Tensor, watcher: Bars | Lines) -> Card:
     """The trust card of a model within the budget of its evaluation."""
     around, spatial = looked_at(command.budget)
@@ -239,5 +250,5 @@ def as_json(report: Report, card: Card | None) -> str:
 
 def as_text(report: Report, card: Card | None) -> str:
     """Tables for people."""
-    color = sys.stdout.isatty()
-    return report.table(color=color) + ("" if card is None else card.table(color=color))
+    color, width = sys.stdout.isatty(), columns()
+    return report.table(color=color, width=width) + ("" if card is None else card.table(color=color, width=width))

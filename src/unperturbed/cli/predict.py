@@ -25,6 +25,7 @@ from ..risks import NO_CLASS
 from ..runs import RunDirectory
 from ..runtime import pick_device
 from .options import leading_words, parse_with_budget, refuse_options
+from .saying import columns
 
 STANDS = "stands"
 NO_ANSWER = "NaN"
@@ -72,7 +73,7 @@ def predict(arguments: list[str]) -> None:
         print(f"unperturbed: {option} changes none of {', '.join(attacks)}: name other attacks", file=sys.stderr)
     found = {word: pictures_in(Path(word)) for word in words[1:]}
     if empty := [word for word, pictures in found.items() if not pictures]:
-        raise ValueError(f"{printable(empty[0])} holds no picture: name a picture, or a folder of pictures")
+        raise ValueError(f"{printable(Path(empty[0]))} holds no picture: name a picture, or a folder of pictures")
     paths = [path for word in words[1:] for path in found[word]]
     device = pick_device(command.device)
     finished = load(words[0], folder=command.data)
@@ -90,7 +91,7 @@ def predict(arguments: list[str]) -> None:
                 finished.model, images, answers, attacks, seed=command.seed, device=command.device, watcher=watcher
             )
     rows = answered(finished, paths, answers, sure, report)
-    print(json.dumps(rows) if command.json else as_text(rows, report))
+    print(json.dumps(rows) if command.json else as_text(rows, report, columns()))
 
 
 def answered(

@@ -85,8 +85,9 @@ def reach_of(command: Around, data: str) -> tuple[float, float]:
     if not command.reach:
         return usual_budget(data).reach(command.scenario)
     if len(command.reach) != 2:
+        example = "0.1 0.1" if command.scenario == "pixel" else "30 3"
         raise ValueError(
-            f"--reach takes two numbers, one for each axis, got {len(command.reach)}: as --reach 0.1 0.1"
+            f"--reach takes two numbers, one for each axis, got {len(command.reach)}: as --reach {example}"
         )
     for number in command.reach:
         require_positive("--reach", number)

@@ -12,6 +12,7 @@ from .. import recipe as recipe_files
 from ..datasets import BUILT_IN
 from ..events import Events, require_tensorboard
 from ..guards import done_in_vain, steps_taken
+from ..misnamed import require_folder
 from ..neighborhoods import require_radius
 from ..printing import in_shell, printable, quoted
 from ..processes import joined
@@ -88,6 +89,7 @@ def train(arguments: list[str]) -> None:
     for recipe in (each.recipe for each in commands):
         for sentence in done_in_vain(recipe, recipe.data.validation):
             say(f"{recipe.name}: {sentence}")
+    require_folder(command.data)
     if command.data is not None and all(each.recipe.data.name == BUILT_IN for each in commands):
         say(f"--data {command.data} changes nothing, for {BUILT_IN} need no files: name data by --data.name")
     if command.dry_run:
@@ -164,6 +166,8 @@ def recipes_named_first(arguments: list[str]) -> tuple[list[Recipe], list[str]]:
     """The recipes that the first words name, or the one in the file behind --from, and the other words."""
     names, rest = leading_words(arguments)
     rest, files = without_option("--from", rest)
+    if "--from" in rest and not {"-h", "--help"} & set(rest):
+        raise ValueError("--from: expected a file behind it, as --from runs/mine/recipe.json")
     for word in (word.partition("=")[0] for word in rest):
         if word in CALLED_HERE:
             raise ValueError(f"train has no option {word}: {CALLED_HERE[word]}")

@@ -62,7 +62,10 @@ def sentence_of(sections: list[list[str]], command: str) -> str:
     if found := re.match(r"Error parsing (\S+): (.*)", said):
         return f"{found[1]}: {expected_of_several(found[2])}" if found[1].startswith("--") else found[2]
     if found := re.match(r"invalid choice '(.*)' for argument '(\S+)'\. Expected one of (\(.*\))\.$", said):
-        return f"{found[2]}: expected one of {', '.join(ast.literal_eval(found[3]))}, got {quoted(found[1])}"
+        choices = list(ast.literal_eval(found[3]))
+        if "None" in choices:  # Beside None tyro has them in another order each time.
+            choices = [*sorted(set(choices) - {"None"}), "None"]
+        return f"{found[2]}: expected one of {', '.join(choices)}, got {quoted(found[1])}"
     if found := re.match(r"Missing value for argument '(\S+)'\. Expected (\d+) values\.$", said):
         return f"{found[1]}: expected {'a value' if found[2] == '1' else f'{found[2]} values'} behind it"
     if found := re.match(r"Unrecognized options: (.*)", said):
@@ -78,6 +81,8 @@ def meaning(sections: list[list[str]]) -> str:
 
 def expected_of_several(said: str) -> str:
     """What is said of a value; of numbers that belong together, in words."""
+    if found := re.match(r"Could not find valid parse for arguments: (\[.*\])$", said):
+        return f"expected values with blanks between them, as 1 2, got {quoted(' '.join(ast.literal_eval(found[1])))}"
     found = re.match(r"Could not parse arguments (\[.*\]) into tuple type typing\.Tuple\[(.*)\]$", said)
     if not found or not (kinds := found[2].split(", ")) or not set(kinds) <= set(SEVERAL):
         return said

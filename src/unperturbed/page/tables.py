@@ -29,13 +29,18 @@ def training_table(group: Group) -> str:
         "steps": (lambda run: steps_taken(run.log, run.recipe.steps), "number"),
         "batch": (lambda run: run.recipe.batch, "number"),
         "seed": (lambda run: run.recipe.seed, "number"),
-        "training": (lambda run: duration(training_seconds(run)), "number"),
+        "training": (time_of_training, "number"),
         "evaluated on": (lambda run: run.report.provenance.get("device", "not known"), ""),
     }
     head = [column_head("run"), *(column_head(word, kind=kind) for word, (_, kind) in facts.items())]
     rows = [(row_head(run.title), *(cell(fact(run), kind) for fact, kind in facts.values())) for run in group.runs]
     caption = "What was trained, on what, for how long, and where it was attacked."
     return table(caption, head, rows, name="What was trained", kind="facts")
+
+
+def time_of_training(run: EvaluatedRun) -> str:
+    """How long its steps took, where its log is there."""
+    return duration(training_seconds(run)) if any("seconds" in line for line in run.log) else "not known"
 
 
 def unlabeled_words(run: EvaluatedRun) -> str:

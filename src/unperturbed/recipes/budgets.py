@@ -98,9 +98,8 @@ class Budget:
         for name in ("rotation", "translation", "l2", "blur", "color", "fraction"):
             require_radius(f"--budget.{name}", getattr(self, name))
         if not 0 <= self.eps <= 1:
-            raise ValueError(
-                f"--budget.eps must lie between 0 and 1, the scale of pixels, got {self.eps}: write 8 of 255 as 8/255"
-            )
+            remedy = ": write 8 of 255 as 8/255" if self.eps > 1 else ""
+            raise ValueError(f"--budget.eps must lie between 0 and 1, the scale of pixels, got {self.eps}{remedy}")
         if self.eps * self.fraction > 1:
             raise ValueError(
                 f"--budget.fraction {self.fraction:g} times --budget.eps {self.eps:g} is more than 1, the scale of "

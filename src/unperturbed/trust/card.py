@@ -90,7 +90,9 @@ class Card:
         """The card for the terminal: a row for each check, and below it what the flags mean."""
         counts = ", ".join(f"{len(self.of(verdict))} {word}" for verdict, word in COUNTED.items())
         table = Table(
-            "check", "verdict", title=f"trust: {counts}; {counted(self.images, 'image')}, {self.seconds:.0f} seconds"
+            "check",
+            "verdict",
+            title=f"trust: {counts}; {counted(self.images, 'image')}, {counted(round(self.seconds), 'second')}",
         )
         table.add_column("what was measured", overflow="fold")
         for finding in self.findings:

@@ -142,7 +142,8 @@ def conduct(check: Check, subject: Subject, speed: Speed, left: float) -> Outcom
         needed = speed.seconds(check.queries) * check.fewest
         return (
             "skipped",
-            f"{check.fewest} images would take about {needed:.0f} of the {max(0, left):.0f} seconds left",
+            f"{check.fewest} images would take about {counted(round(needed), 'second')}, and a check gets half of "
+            f"the {max(0, left):.0f} that are left",
         )
     torch.manual_seed(derived_seed(subject.seed, check.name))
     try:

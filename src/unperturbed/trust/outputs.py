@@ -11,6 +11,7 @@ from torch.nn.modules.dropout import _DropoutNd  # pyright: ignore[reportPrivate
 
 from ..inputs import check_images
 from ..losses import Against, cross_entropy, finite, margin
+from ..printing import counted
 from ..report import wilson
 from ..solvers.ascent import ascent
 from .check import Check, Outcome, judged, noticeable, percent
@@ -36,7 +37,7 @@ def randomized(subject: Subject, rows: Tensor) -> Outcome:
     classes = answers.argmax(2)
     changed = int((classes != classes[0]).any(0).sum().item())
     figure = (
-        f"in {REPEATS} passes over {len(rows)} images normalized logits differ by up to {difference:.1e} "
+        f"in {REPEATS} passes over {counted(len(rows), 'image')} normalized logits differ by up to {difference:.1e} "
         f"and {changed} predictions change"
     )
     return judged(difference > SAME_TWICE or changed > 0, figure)
@@ -93,8 +94,8 @@ def input_range(subject: Subject, rows: Tensor) -> Outcome:
         else ""
     )
     figure = (
-        f"pixels lie between {low:.3g} and {high:.3g}, {percent(right, len(rows))} of {len(rows)} images are "
-        f"classified correctly{lucky}, weights below 32 bits: {', '.join(coarse) or 'none'}"
+        f"pixels lie between {low:.3g} and {high:.3g}, {percent(right, len(rows))} of {counted(len(rows), 'image')} "
+        f"are classified correctly{lucky}, weights below 32 bits: {', '.join(coarse) or 'none'}"
     )
     return judged(high - low < FLAT or len(coarse) > 0 or lucky != "", figure)
 

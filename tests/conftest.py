@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 import torch
@@ -53,3 +54,19 @@ def pytest_terminal_summary(terminalreporter):
     if count := sum("Chromium" in reason for reason in skipped):
         line = f"{count} tests of the page were skipped: there is no Chromium (on Debian: apt-get install chromium)"
         terminalreporter.write_line(line, yellow=True)
+
+
+@pytest.fixture
+def unreadable(monkeypatch):
+    """Makes files of a name such that nobody may open them, root neither."""
+    opened = Path.open
+
+    def make(name):
+        def refusing(path, *others, **settings):
+            if path.name == name:
+                raise PermissionError(13, "Permission denied", str(path))
+            return opened(path, *others, **settings)
+
+        monkeypatch.setattr(Path, "open", refusing)
+
+    return make

@@ -925,15 +925,8 @@ def test_a_run_that_may_not_be_written_to_is_refused_before_it_is_attacked(finis
     assert [result.name for result in read(finished / "report.json").attacks] == ["fgsm"]
 
 
-def test_weights_that_may_not_be_read_are_not_said_to_be_missing(finished, refused, monkeypatch):
-    opened = Path.open
-
-    def kept_from_us(path, *others, **settings):
-        if path.name == "model.safetensors":
-            raise PermissionError(13, "Permission denied", str(path))
-        return opened(path, *others, **settings)
-
-    monkeypatch.setattr(Path, "open", kept_from_us)
+def test_weights_that_may_not_be_read_are_not_said_to_be_missing(finished, refused, unreadable):
+    unreadable("model.safetensors")
     said = refused("surface", finished)
     assert f"could not use {finished}/model.safetensors (Permission denied): put that right" in said
 

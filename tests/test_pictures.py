@@ -341,15 +341,8 @@ def within_test(folder):
     (folder / "unlabeled").rename(folder / "test" / "Unlabeled")
 
 
-def test_a_picture_that_may_not_be_read_is_not_called_damaged(album, refused, tmp_path, monkeypatch):
-    opened = Path.open
-
-    def kept_from_us(path, *others, **settings):
-        if path.name == "0.png":
-            raise PermissionError(13, "Permission denied", str(path))
-        return opened(path, *others, **settings)
-
-    monkeypatch.setattr(Path, "open", kept_from_us)
+def test_a_picture_that_may_not_be_read_is_not_called_damaged(album, refused, tmp_path, unreadable):
+    unreadable("0.png")
     said = refused("pack", album, "--size", 8, "--out", tmp_path / "my.npz")
     assert "0.png may not be read: allow that, or leave it out" in said and "damaged (" not in said
 

@@ -214,12 +214,10 @@ class RunDirectory:
             f.load_state_dict(safetensors.torch.load_file(self.weights))
         except (safetensors.SafetensorError, RuntimeError) as error:
             reason = printable(str(error).splitlines()[-1].strip())
-            advice = f"`{self.training_again()}` writes them again"
-            if not self.has_checkpoint:
-                advice = "put that file back, or train anew by its recipe.json and another --out"
-            raise ValueError(
-                f"{self.weights} does not hold the weights of this recipe's model ({reason}): {advice}"
-            ) from None
+            without = "put that file back, or train anew by its recipe.json and another --out"
+            advice = f"`{self.training_again()}` writes them again" if self.has_checkpoint else without
+            said = f"{self.weights} does not hold the weights of this recipe's model ({reason}): {advice}"
+            raise ValueError(said) from None
 
     def training_again(self) -> str:
         """The command that goes on with this run; of a finished one it writes the weights again."""

@@ -21,8 +21,8 @@ from unperturbed.averaging import Average
 from unperturbed.data import split
 from unperturbed.datasets import load
 from unperturbed.evaluation import evaluate
-from unperturbed.experiments.plusplus_pixel import TAUGHT_HELD_OUT, in_one_mean
-from unperturbed.experiments.shortest import THREE_STEPS, srt_with
+from unperturbed.experiments.plusplus_pixel import in_one_mean
+from unperturbed.experiments.shortest import srt_with
 from unperturbed.models import ResNet18
 from unperturbed.objectives import AT, TRADES
 from unperturbed.recipe import SGD, Recipe, Validation
@@ -39,9 +39,9 @@ STEPS = epochs(30, images=50_000, batch=BATCH)
 BASE = replace(
     USUAL,
     name="cifar10-pixel-srt-plusplus-parts",
-    data=replace(USUAL.data, validation=TAUGHT_HELD_OUT),
+    data=replace(USUAL.data, validation=cifar10.HELD_OUT),
     model=ResNet18(),
-    objective=srt_with(USUAL, solver=THREE_STEPS, mean="terms", forward="separate"),
+    objective=srt_with(USUAL, solver=cifar10.THREE_STEPS, mean="terms", forward="separate"),
     averaging=Average(decay=0.99),
     steps=STEPS,
     batch=BATCH,
@@ -50,7 +50,7 @@ BASE = replace(
     log_every=500,
 )
 ONE_MEAN = in_one_mean(BASE)
-ADVERSARIAL = replace(BASE, objective=AT(solver=THREE_STEPS))
+ADVERSARIAL = replace(BASE, objective=AT(solver=cifar10.THREE_STEPS))
 
 
 def with_rate(recipe: Recipe, peak: float) -> Recipe:
@@ -79,12 +79,12 @@ RUNS = {
     "that, the teacher's probabilities": in_one_mean(BASE, "soft"),
     "that, perturbed weights": in_one_mean(BASE, "hard", 0.005),
     "that, both": in_one_mean(BASE, "soft", 0.005),
-    "RST, a slower average": replace(ONE_MEAN, objective=TRADES(solver=THREE_STEPS)),
+    "RST, a slower average": replace(ONE_MEAN, objective=TRADES(solver=cifar10.THREE_STEPS)),
     "SRT++, averaged statistics": steadily(BASE),
     "one mean, averaged statistics, lambda 1": steadily(ONE_MEAN),
     "one mean, averaged statistics, lambda 3": with_parts(steadily(ONE_MEAN), weight=3.0),
     "one mean, averaged statistics, two passes": with_parts(steadily(ONE_MEAN), forward="separate"),
-    "RST, averaged statistics": steadily(replace(BASE, objective=TRADES(solver=THREE_STEPS))),
+    "RST, averaged statistics": steadily(replace(BASE, objective=TRADES(solver=cifar10.THREE_STEPS))),
     "AT on the teacher's labels, averaged statistics": steadily(ADVERSARIAL),
     "AT on the right labels of all images, averaged statistics": with_all_labels(steadily(ADVERSARIAL)),
     "SRT++, a quarter of the rate": with_rate(BASE, 0.05),

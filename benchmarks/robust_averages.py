@@ -23,10 +23,9 @@ from unperturbed.attacks import pgd
 from unperturbed.averaging import Average, AveragedModel, freshly_estimated
 from unperturbed.datasets import load
 from unperturbed.evaluation import evaluate
-from unperturbed.experiments.shortest import THREE_STEPS
 from unperturbed.images import for_statistics, parts
 from unperturbed.objectives import AT
-from unperturbed.recipes.cifar10 import BUDGET
+from unperturbed.recipes.cifar10 import BUDGET, THREE_STEPS
 from unperturbed.runtime import provenance
 from unperturbed.training import trainer_by
 

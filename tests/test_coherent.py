@@ -143,7 +143,7 @@ def test_short_runs_have_no_rows_that_only_a_schedule_tells_from_others():
         "mnist-spatial-standard-authors-batch-25",
         "mnist-pixel-srt-authors",
         "mnist-pixel-uat-authors",
-        "cifar10-pixel-srt-ramped",
+        "cifar10-pixel-srt-ramped-one-pass",
     } <= paper - short
     assert {"cifar10-spatial-srt-authors", "cifar10-spatial-rt-lambda-0.2-authors"} <= short
     runs = planned(chosen(["table-1", "table-4", "table-5"]), "short", "resnet-18", (0,))

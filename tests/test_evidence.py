@@ -231,8 +231,9 @@ def test_a_table_shows_the_papers_numbers_ours_errors_and_what_is_not_there():
 
 
 def test_best_and_last_weights_both_have_a_row():
-    better = experiments()["better"].tables[2]
-    runs = [evidence("mnist-pixel-srt-plusplus-selected", 99, autoattack=94, pgd=95, other=report(99, {"pgd": 93}))]
+    better = experiments()["better"].tables[1]
+    other = report(99, {"gridadv": 93})
+    runs = [evidence("cifar10-spatial-srt-plusplus-selected", 99, randadv=94, gridadv=95, other=other)]
     lines = table_text(better, editions_of(runs)[0]).splitlines()
     kept, last = (line for line in lines if line.startswith(("| SRT++  ", "| SRT++, last")))
     assert "95.00" in kept
@@ -242,22 +243,22 @@ def test_best_and_last_weights_both_have_a_row():
 
 
 def test_weights_that_were_not_kept_have_a_row_also_where_they_were_not_attacked():
-    table, name = experiments()["better"].tables[2], "mnist-pixel-srt-plusplus-selected"
+    table, name = experiments()["better"].tables[1], "cifar10-spatial-srt-plusplus-selected"
 
     def rows(step):
-        runs = [evidence(name, 99, pgd=95, steps=2930, selected={"step": step, "accuracy": 0.4})]
+        runs = [evidence(name, 99, gridadv=95, steps=2930, selected={"step": step, "accuracy": 0.4})]
         lines = table_text(table, editions_of(runs)[0]).splitlines()
         return [
             [cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("| SRT++, last")
         ]
 
-    assert rows(2920) == [["SRT++, last weights", "–", "–", "–", "–", "–"]]
+    assert rows(2920) == [["SRT++, last weights", "–", "–", "–"]]
     assert rows(2930) == [], "the best ones are the last"
 
 
 def test_a_statement_on_runs_that_two_editions_share_is_told_once():
     spatial = "cifar10-spatial-srt-plusplus-selected-two-passes"
-    larger = "cifar10-pixel-srt-plusplus-selected"
+    larger = "cifar10-pixel-srt-plusplus-selected-three-steps"
     runs = [
         evidence(spatial, 87, gridadv=58, scale="short", recipe=named("cifar10-spatial-srt")),
         evidence(larger, 79, pgd=43, scale="short", network="resnet-18", recipe=named("cifar10-pixel-srt")),

@@ -86,7 +86,7 @@ def test_short_fast_srt_keeps_its_share_and_its_place_among_the_peaks():
     assert fast.steps / whole.steps == pytest.approx(50 / 120, rel=1e-2)
     (double,) = (trial for trial in TRIALS if trial.name == "cifar10-pixel-srt-fast-peak-0.2-length-1")
     assert scaled(double.recipe, "short").optimizer.rate.peak == pytest.approx(2 * fast.optimizer.rate.peak)
-    (short,) = (trial for trial in TRIALS if trial.name == "cifar10-pixel-srt-fast-shortest-30")
+    (short,) = (trial for trial in TRIALS if trial.name == "cifar10-pixel-srt-fast-shortest-taught-30")
     assert scaled(short.recipe, "short") == short.recipe
     assert fast.validation.every == round(fast.steps / 20)
 
@@ -147,7 +147,7 @@ def test_a_run_is_expected_to_take_as_long_as_all_that_it_does():
     assert seconds == pytest.approx(training_seconds(recipe) + training_seconds(of_teacher(recipe)))
     recipe, seconds = training("table-6", "mnist-pixel-srt-lambda-0.2-*")
     assert seconds == pytest.approx(training_seconds(recipe) * FOUR_TAKE / 4)
-    recipe, seconds = training("better", "*-selected-awp-*")
+    recipe, seconds = training("better", "*-selected-one-mean-awp-*")
     usual = training_seconds(replace(recipe, weight_perturbation=0.0))
     more = recipe.steps * recipe.batch * 3 / passes_a_second(recipe)
     assert training_seconds(recipe) - usual == pytest.approx(more)

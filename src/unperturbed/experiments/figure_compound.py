@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from ..recipes import named
 from ..recipes.words import DATA_SETS
 from .definition import CLEAN, Cell, Experiment, Statement, Table, Trial
-from .ramped import ALSO_GROWING, IN_ONE_PASS, RAMPED, first_learned
+from .ramped import ALSO_GROWING, GROWN, first_learned
 from .statements import Comparison, above, each_over, falls_under, over
 
 BOTH = ("pgd+", "gridadv+")
 """the compound attacks"""
 ATTACKS = ("pgd", "gridadv", *BOTH)
 FRACTIONS = (0.25, 0.5, 0.75, 1.0)
-GROWING = f"pixel-srt{RAMPED}{IN_ONE_PASS}"
+GROWING = f"pixel-srt{GROWN}"
 PIXEL = {"cifar10": ("pixel-at", "pixel-srt", GROWING), "mnist": ("pixel-at", "pixel-srt")}
 SPATIAL = ("spatial-worst-of-k", "spatial-srt")
 OURS = ("compound-srt", "compound-at")

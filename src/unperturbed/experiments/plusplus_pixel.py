@@ -6,57 +6,46 @@ from typing import Literal, cast
 from ..averaging import Average
 from ..objectives import TRADES
 from ..recipe import Recipe
-from ..recipes import named
+from ..recipes import cifar10, named
 from ..schedules import Piecewise
 from .definition import Trial
 from .ramped import first_learned
-from .selected import MEASUREMENTS, beside_srt, chosen_on_validation, varied
-from .shortest import THREE_STEPS, srt_with
-
-TAUGHT_HELD_OUT = 1000
-"""labels held out in three steps of search, whose parts were compared on these (benchmarks/plusplus.py)"""
+from .selected import chosen_on_validation
+from .shortest import srt_with
 
 
 def pixel_trials(attacks: tuple[str, ...]) -> tuple[Trial, ...]:
-    """SRT as it is printed and as it learns, and SRT++ by labels of a teacher, with and without some of its parts."""
-    srt, plus = beside_srt("cifar10-pixel", attacks)
+    """SRT as it is printed and as it learns, SRT++ in two lengths, and with some of its parts exchanged."""
+    srt = Trial(recipe=named("cifar10-pixel-srt"), attacks=attacks)
     grown = first_learned(srt, "SRT, lambda that grows, one pass")
-    awp = replace(
+    plus = Trial(recipe=named("cifar10-pixel-srt-plusplus"), attacks=attacks, variant="-selected-three-steps")
+    halved = replace(
         plus,
-        recipe=replace(plus.recipe, weight_perturbation=0.005),
-        variant=f"{plus.variant}-awp",
-        label="SRT++ with adversarial weight perturbation",
+        recipe=in_half_the_steps(plus.recipe),
+        variant=f"{plus.variant}-60",
+        by_schedule=True,
+        label=f"{plus.called}, 60 epochs",
     )
+    longer_search = srt_with(plus.recipe, solver=cifar10.ASCENT, mean="terms", forward="separate")
     estimated = replace(
         plus,
-        recipe=replace(
-            plus.recipe,
-            objective=srt_with(plus.recipe, mean="terms", forward="separate"),
-            averaging=Average(decay=0.99, batchnorm="estimated"),
+        recipe=chosen_on_validation(
+            replace(
+                plus.recipe,
+                objective=longer_search,
+                averaging=Average(decay=0.99, batchnorm="estimated"),
+            )
         ),
-        variant=f"{plus.variant}-estimated",
-        label="SRT++, a mean for each term, statistics of clean images",
-    )
-    shorter = varied(
-        replace(plus, recipe=chosen_on_validation(plus.recipe, TAUGHT_HELD_OUT)),
-        "-three-steps",
-        ", three steps of search",
-        solver=THREE_STEPS,
-    )
-    halved = replace(
-        shorter,
-        recipe=in_half_the_steps(shorter.recipe),
-        variant=f"{shorter.variant}-60",
-        by_schedule=True,
-        label=f"{shorter.called}, 60 epochs",
+        variant="-selected-estimated",
+        label="SRT++, ten steps of search, a mean for each term, statistics of clean images",
     )
     joined = replace(
         plus,
-        recipe=chosen_on_validation(in_one_mean(plus.recipe, radius=0.005), TAUGHT_HELD_OUT),
-        variant=f"{plus.variant}-one-mean-awp",
-        label="SRT++, lambda 1, three steps of search, the model's statistics, adversarial weight perturbation",
+        recipe=chosen_on_validation(in_one_mean(plus.recipe, radius=0.005), cifar10.HELD_OUT),
+        variant="-selected-one-mean-awp",
+        label="SRT++, lambda 1, the model's statistics, adversarial weight perturbation",
     )
-    return srt, grown, plus, estimated, awp, shorter, halved, joined
+    return srt, grown, plus, halved, estimated, joined
 
 
 def in_half_the_steps(recipe: Recipe) -> Recipe:
@@ -70,7 +59,7 @@ def in_half_the_steps(recipe: Recipe) -> Recipe:
         recipe,
         steps=steps,
         optimizer=replace(recipe.optimizer, rate=rate),
-        validation=replace(recipe.validation, every=steps // MEASUREMENTS["pixel"]),
+        validation=replace(recipe.validation, every=steps // cifar10.LOOKS),
     )
 
 
@@ -94,7 +83,12 @@ def in_one_mean(recipe: Recipe, targets: Literal["hard", "soft"] = "hard", radiu
     return replace(
         recipe,
         objective=srt_with(
-            recipe, solver=THREE_STEPS, weight=1.0, mean="images", forward="together", targets=targets
+            recipe,
+            solver=cifar10.THREE_STEPS,
+            weight=1.0,
+            mean="images",
+            forward="together",
+            targets=targets,
         ),
         averaging=Average(decay=0.995),
         weight_perturbation=radius,

@@ -10,14 +10,12 @@ from ..recipe import SGD, Recipe, Teacher
 from ..recipes import cifar10, named
 from ..recipes.methods import epochs
 from ..recipes.published import printed
-from ..schedules import Cyclic, Ramp
-from ..solvers import PGD, Solver
+from ..schedules import Cyclic
+from ..solvers import Solver
 from .definition import Trial
 
 BATCH = 512
 """of these trainings and of their teachers"""
-THREE_STEPS = PGD(around=cifar10.BALL, steps=3, step_size=cifar10.BALL.eps / 2, start="uniform")
-"""a search between the one step of fast SRT and the ten of SRT"""
 BY_LABELS = Teacher(steps=2000, optimizer=SGD(rate=Cyclic(peak=0.2)))
 """a teacher by standard training on the labels"""
 QUICK = replace(
@@ -42,29 +40,20 @@ def shortest() -> tuple[Trial, ...]:
     one_step = cast(SRT, FAST_SRT.objective).solver
     three, quick, well = ", three steps of search", ", by SRT in 30 epochs", ", by SRT in 90 epochs"
     return (
-        short_trial("", "", 30, ramp=Ramp(over=0.8)),
         taught_trial("-taught", "", 30, BY_LABELS, one_step),
         taught_trial("-taught", "", 60, BY_LABELS, one_step),
-        *(
-            taught_trial(f"-{taught}-three-steps", words + three, count, teacher, THREE_STEPS)
-            for taught, words, teacher in (
-                ("quickly-taught", quick, QUICK),
-                ("well-taught", well, cifar10.CONSISTENT),
-            )
-            for count in (30, 60)
-        ),
+        taught_trial("-well-taught-three-steps", well + three, 30, cifar10.CONSISTENT),
+        taught_trial("-well-taught-three-steps", well + three, 60, cifar10.CONSISTENT),
+        taught_trial("-quickly-taught-three-steps", quick + three, 60, QUICK),
         taught_trial(
-            "-quickly-taught-three-steps-averaged",
-            f"{quick}{three}, averaged weights",
-            45,
-            QUICK,
-            THREE_STEPS,
-            averaging=BRISK,
+            "-quickly-taught-three-steps-averaged", f"{quick}{three}, averaged weights", 45, QUICK, averaging=BRISK
         ),
     )
 
 
-def taught_trial(variant: str, words: str, count: int, teacher: Teacher, solver: Solver, **changes: Any) -> Trial:
+def taught_trial(
+    variant: str, words: str, count: int, teacher: Teacher, solver: Solver = cifar10.THREE_STEPS, **changes: Any
+) -> Trial:
     """So many epochs by the labels of a teacher, with that search."""
     objective = srt_with(FAST_SRT, weight=cifar10.TAUGHT_TIMES, solver=solver)
     words = f", labels of a teacher{words}"

@@ -653,7 +653,7 @@ def test_the_page_is_written_by_the_command_and_refuses_results_of_another_versi
     assert ": 1 run\n" in reproduce(*words, capsys=capsys)
     assert target.read_text().startswith("# Results")
     command = f"unperturbed reproduce {' '.join(map(str, words))}"
-    assert f"JSON files in `{tmp_path}` by `{command}`. Each file" in target.read_text(), "it names the command"
+    assert f"JSON files in `{tmp_path}` by `{command}`." in target.read_text(), "it names the command"
     (tmp_path / "paper" / "a.json").write_text('{"format": 7}')
     assert "format 7, this version reads 1" in refused(*words, capsys=capsys)
 

@@ -1,51 +1,21 @@
 """Experiments as text: the paper's tables with ours beside them, statements with verdicts, hours and what differs."""
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 
 from ..recipe import of_teacher
 from ..recipes.published import printed
 from ..recipes.words import ATTACKS, enumerated
 from ..report import Report
 from .definition import CLEAN, SURFACES, Cell, Experiment, Figure, Table, Trial
+from .editions import Edition, fills, runs_in, shown_in, told_of
 from .evidence import Evidence, attacked_on
 from .layout import aligned
-from .measured import Measured, concerned, of_edition
-from .scales import NETWORKS, SCALES, Network, Scale
-from .statements import NOT_MEASURED
+from .measured import Measured
+from .verdicts import OPEN, lines_of, told_by, waiting
 
 NOTHING = "–"
-VERDICTS = {"pass": "**pass**", "fail": "**fail**", "undecided": "not decided"}
-NO_RESULT = "not judged by a smoke run"
 NEARLY_ALL, FOR_A_WHILE = 0.9, 0.05
 """the share of C(x) that one class takes where it has fallen, and the share of a run that is worth a word"""
-
-
-@dataclass(frozen=True, slots=True)
-class Edition:
-    """All evidence of one scale, with one network in place of WRN-34-10 or with that itself."""
-
-    scale: Scale
-    network: Network
-    evidence: Sequence[Evidence]
-
-    @property
-    def title(self) -> str:
-        """What it is called."""
-        words = SCALES[self.scale]
-        return words if self.scale == "smoke" else f"{words}, {NETWORKS[self.network]}"
-
-
-def editions(evidence: Sequence[Evidence]) -> list[Edition]:
-    """Every scale and network of which there is evidence, the paper's schedule first."""
-    scales: tuple[Scale, ...] = ("paper", "short", "smoke")
-    networks: tuple[Network, ...] = ("own", "resnet-18")
-    return [
-        Edition(scale, network, of_edition(evidence, scale, network))
-        for scale in scales
-        for network in networks
-        if any(each.scale == scale and each.network == network for each in evidence)
-    ]
 
 
 def table_text(table: Table, edition: Edition | None) -> str:
@@ -54,12 +24,20 @@ def table_text(table: Table, edition: Edition | None) -> str:
     other = Measured(found.evidence, of_other=True)
     heading = ["paper / ours" if table.place else "ours", *(column_words(*column) for column in table.columns)]
     rows: list[list[str]] = []
-    for trial in table.rows:
+    for trial in rows_of(table, edition):
         rows.append([trial.called, *(cell_text(table, trial, column, found) for column in table.columns)])
         if apart := [each for each in found.evidence if each.name == trial.name and each.has_other]:
             cells = [cell_text(table, trial, column, other, ours_alone=True) for column in table.columns]
             rows.append([f"{trial.called}, {other_words(apart)} weights", *cells])
     return aligned(heading, rows)
+
+
+def rows_of(table: Table, edition: Edition | None) -> Sequence[Trial]:
+    """The rows that a table has: by the paper's schedule all of them, by another those with a number."""
+    if edition is None or edition.scale == "paper":
+        return table.rows
+    there = {each.name for each in edition.evidence if fills(each, table)}
+    return [trial for trial in table.rows if trial.name in there]
 
 
 def other_words(runs: Sequence[Evidence]) -> str:
@@ -109,29 +87,6 @@ def printed_text(column: str, number: float) -> str:
     return f"{number:,.0f}" if column == "minutes" else f"{number:.2f}"
 
 
-def statement_lines(experiment: Experiment, edition: Edition) -> list[str]:
-    """Every statement of which an edition measured something: its verdict and the figures.
-
-    Smoke runs, which are no results, decide none.
-    """
-    findings = [(statement, statement.check(Measured(edition.evidence))) for statement in experiment.statements]
-    return [
-        f"- {NO_RESULT if edition.scale == 'smoke' else VERDICTS[verdict]}: {statement.words} ({figures})"
-        for statement, (verdict, figures) in findings
-        if figures != NOT_MEASURED
-    ]
-
-
-def open_statements(experiment: Experiment, told: Sequence[Edition]) -> list[str]:
-    """Every statement of which none of these editions measured anything."""
-    found = [Measured(edition.evidence) for edition in told]
-    return [
-        f"- not yet: {statement.words}"
-        for statement in experiment.statements
-        if all(statement.check(each).figures == NOT_MEASURED for each in found)
-    ]
-
-
 def spent(tables: Sequence[Table], edition: Edition) -> str:
     """Hours, devices, seeds and networks of the runs in these tables."""
     runs = runs_in(tables, edition)
@@ -155,19 +110,6 @@ def spent(tables: Sequence[Table], edition: Edition) -> str:
     return (
         f"{count} of {models} (seeds {seeds}) on {devices}: {training:.2f} hours of training, "
         f"{attacks:.2f} of attacks on {images} test images{where}{few}.{fallen(runs)}"
-    )
-
-
-def runs_in(tables: Sequence[Table], edition: Edition) -> list[Evidence]:
-    """The evidence of an edition that these tables show."""
-    return [each for each in edition.evidence if any(fills(each, table) for table in tables)]
-
-
-def fills(evidence: Evidence, table: Table) -> bool:
-    """Whether a run has a row in a table, and anything to show in it."""
-    cells = (Cell(evidence.name, column, fraction) for column, fraction in table.columns)
-    return any(trial.name == evidence.name for trial in table.rows) and any(
-        evidence.samples(cell) is not None for cell in cells
     )
 
 
@@ -214,36 +156,28 @@ def reports_made(evidence: Evidence) -> list[Report]:
     return [evidence.report, *other, *evidence.on_fewer, *parts]
 
 
-def shown_in(table: Table, edition: Edition) -> bool:
-    """Whether a table has a row that is this edition's own; rows without WRN-34-10 belong to the paper's networks."""
-    mine = [each for each in edition.evidence if edition.network == "own" or concerned(each)]
-    return any(fills(each, table) for each in mine)
-
-
 def experiment_text(experiment: Experiment, evidence: Sequence[Evidence]) -> str:
     """A whole experiment in Markdown: each edition's tables, statements and hours, then what was not run yet."""
-    parts = [f"## {experiment.name}: {experiment.title}"]
+    parts = [f"## {experiment.heading}"]
     if experiment.counted is not None:
         without_runs = Edition("paper", "own", ())
-        return "\n\n".join([*parts, experiment.counted(), "\n".join(statement_lines(experiment, without_runs))])
-    told = [edition for edition in editions(evidence) if any(shown_in(table, edition) for table in experiment.tables)]
-    # Runs without WRN-34-10 belong to both editions of a scale: what rests on them alone is said once.
-    said: set[tuple[str, str]] = set()
-    for edition in told:
+        (said,) = told_by(experiment, [without_runs])
+        return "\n\n".join([*parts, experiment.counted(), "\n".join(lines_of(said, without_runs))])
+    told = told_of(experiment, evidence)
+    found = told_by(experiment, told)
+    for edition, said in zip(told, found, strict=True):
         parts.append(f"### {edition.title[0].upper()}{edition.title[1:]}")
         own = [table for table in experiment.tables if shown_in(table, edition)]
         parts.extend(f"{table.title}:\n\n{table_text(table, edition)}" for table in own)
-        lines = [(edition.scale, line) for line in statement_lines(experiment, edition)]
-        if fresh := [line for scale, line in lines if (scale, line) not in said]:
-            parts.append("\n".join(fresh))
-        said.update(lines)
+        if said:
+            parts.append("\n".join(lines_of(said, edition)))
         parts.append(spent(own, edition))
     missing = [table for table in experiment.tables if not any(shown_in(table, edition) for edition in told)]
-    waiting = open_statements(experiment, told)
-    if told and (missing or waiting):
+    open_ = [f"- {OPEN}: {words}" for words in waiting(experiment, found)]
+    if told and (missing or open_):
         parts.append("### Not measured yet")
     parts.extend(f"{table.title}:\n\n{table_text(table, None)}" for table in missing)
-    if waiting:
-        parts.append("\n".join(waiting))
+    if open_:
+        parts.append("\n".join(open_))
     parts.extend(f"What differs: {remark}." for remark in experiment.remarks)
     return "\n\n".join(parts)

@@ -199,6 +199,11 @@ class Experiment:
     """what differs from the paper, whatever the scale"""
 
     @property
+    def heading(self) -> str:
+        """What stands above it."""
+        return f"{self.name}: {self.title}"
+
+    @property
     def trials(self) -> tuple[Trial, ...]:
         """All models it needs, each once."""
         return tuple(merged([row for table in self.tables for row in table.rows]).values())

@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..recipes.published import printed
-from .account import Edition, column_words, editions, figure_text, minutes_text, printed_text
+from .account import column_words, figure_text, minutes_text, printed_text
 from .definition import Cell
+from .editions import Edition, editions
 from .evidence import Evidence
 from .layout import aligned
 from .measured import Measured, concerned

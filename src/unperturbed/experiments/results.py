@@ -22,6 +22,7 @@ from .headline import headline
 from .planning import PlannedRun, matches, planned
 from .scales import NETWORKS, Scale
 from .united import united
+from .verdicts import at_a_glance
 
 FOLDER = Path("results") / "reproduce"
 ORIGIN = "`results/reproduce` by `unperturbed reproduce --write docs/results.md`; a test\ncompares."
@@ -32,57 +33,70 @@ INTRODUCTION = """# Results
 
 The paper's tables and figures with our numbers beside them, its statements with their verdicts, and what differs.
 Generated from the JSON files in `results/reproduce` by `unperturbed reproduce --write docs/results.md`; a test
-compares. Each file holds a run's recipe, its log, its seconds and device, and what every attack made of every test
-image: labels and answers, under `samples`, are class numbers, 16 bits each with the low byte first, by zlib and in
-base64. An image stands where its answer is right both before an attack and after it: one that is wrong from the start
-is attacked too, away from that answer, as R_rob asks for, and counts for nobody where it ends at its label.
+compares.
+"""
+GLANCE = """
+How many statements hold: those of the paper and, under better, our own goals. Where a statement was measured in
+several ways, the first that decides it counts: the paper's schedule before a shorter one, the paper's network
+before another.
+"""
+READING = """
+**Numbers.** Accuracies are in percent: the paper's / ours; `–` where there is no number, in the paper or yet. ± is
+the standard error over seeds where several were run. An image stands where its answer is right both before an
+attack and after it: one that is wrong from the start is attacked too, away from that answer, as R_rob asks for, and
+counts for nobody where it ends at its label. A number in brackets says on how many of the first test images an
+attack was made, where it was not all of them: since these may be harder than the rest, it is compared with others
+on them alone, and held against no goal.
 
-Accuracies are in percent: the paper's / ours; `–` where there is no number, in the paper or yet. ± is the standard
-error over seeds where several were run. A statement that compares our numbers is decided where differences are more
-than two standard errors, of the same test images and of seeds, away from what it claims; else it is not decided, or
-not yet measured. Where a single seed was run, which the line below a table's statements tells, the error is that of
-the images alone: how differently another seed would train is not in it, and the verdict is one on these runs. Where
-one holds ours against the paper's, a goal or a time, the mean over seeds decides alone. Where an attack was not made
-on all test images a cell tells in brackets on how many of the first: since these may be harder than the rest, it is
-compared with others on them alone, and held against no goal.
-Weights are the last ones of a run, which the authors' code evaluates, unless a row says otherwise; where weights are
-selected, that is done on held-out labeled images, never on test images, and the last ones are shown beside the best
-where both were attacked. Settings of SRT++ that were chosen by a look at test images stand in
+**Verdicts.** A statement that compares our numbers is decided where differences are more than two standard errors,
+of the same test images and of seeds, away from what it claims; else it is not decided, or not yet measured. Where a
+single seed was run, which the line below a table's statements tells, the error is that of the images alone: how
+differently another seed would train is not in it, and the verdict is one on these runs. Where a statement holds
+ours against the paper's, a goal or a time, the mean over seeds decides alone.
+
+**Weights** are the last ones of a run, which the authors' code evaluates, unless a row says otherwise. Where
+weights are selected, that is done on held-out labeled images, never on test images, and the last ones are shown
+beside the best where both were attacked. Settings of SRT++ that were chosen by a look at test images stand in
 [defenses.md](defenses.md).
 
-| scale | what it is |
-|---|---|
-| paper | the paper's schedule, to the step |
-| short | a triangular rate, as many images for every defense of a scenario; lambda of self-labeled terms ramped |
+**Settings.** Unless a row or a remark says otherwise: 10,000 labels, class-balanced and seeded, the rest unlabeled.
+PGD and C&W keep their best iterate. On a GPU attacks search in bfloat16, AutoAttack and those for the smallest
+change (DDN, JSMA, Pointwise) in TF32, and what they find is judged in float32. Where we differ from the paper and
+its authors' code stands in [fidelity.md](fidelity.md).
 
-A short run shows a defense on labels alone each of them five times as often as SRT, whose batches are mostly
-unlabeled (six times on MNIST): so does the paper's spatial schedule, but not its pixel-wise one. A short spatial run
-takes a quarter of the paper's steps, and RT and SRT have their whole lambda in the last fifth alone: a short row of
-SRT beside one of another defense than RT says less than at the paper's schedule. Of SRT's images fast SRT sees the
-share that it has at the paper's schedule, about half.
+**Schedules.** Runs are by the paper's schedule, to the step. A shorter one, a cyclic rate and as many images for
+every defense of a scenario, stands here only where it shows something that the paper's does not yet. It shows a
+defense on labels alone each of them five times as often as SRT, whose batches are mostly unlabeled (six times on
+MNIST): so does the paper's spatial schedule, but not its pixel-wise one. Lambda of self-labeled terms is ramped in
+it.
 
-Unless a row or a remark says otherwise: 10,000 labels, class-balanced and seeded, the rest unlabeled. PGD and C&W
-keep their best iterate; on a GPU attacks search in bfloat16, AutoAttack and those for the smallest change (DDN, JSMA,
-Pointwise) in TF32, and what they find is judged in float32. Where we differ from the paper and its authors' code
-stands in [fidelity.md](fidelity.md). The runs and their expected minutes: `unperturbed reproduce all --plan`.
+**Evidence.** Each file holds a run's recipe, its log, its seconds and device, and what every attack made of every
+test image: labels and answers, under `samples`, are class numbers, 16 bits each with the low byte first, by zlib
+and in base64. The runs and their expected minutes: `unperturbed reproduce all --plan`.
 
-A fault of compiled steps is mended by which gradients behind a BatchNorm were off, the more its running mean still
+**A fault, mended since.** Gradients of compiled steps behind a BatchNorm were off, the more its running mean still
 moved. Trained before were, on CIFAR-10, all short runs, the shortest trainings of fast SRT but for the longest of
 them and, at the paper's schedule, spatially, Standard, Worst-of-k, KLR, RT and SRT at lambda 0.2, and SRT by the
-authors' code; RT at 0.3 and SRT++ were but for their last steps. Accuracies of such runs beside those of a plain loop
-showed no difference ([performance.md](performance.md), what speed costs in accuracy). From version 0.2.0 on, evidence
-names the version that trained a run.
+authors' code; RT at 0.3 and SRT++ were but for their last steps. Accuracies of such runs beside those of a plain
+loop showed no difference ([performance.md](performance.md), what speed costs in accuracy). From version 0.2.0 on,
+evidence names the version that trained a run.
 """
 
 
 def page(evidence: Sequence[Evidence]) -> str:
     """The whole page; smoke runs are no results."""
     real = results_among(evidence)
+    every = list(experiments().values())
     parts = [
         INTRODUCTION.strip(),
         "## Headline",
         headline(real),
-        *(experiment_text(each, real) for each in experiments().values()),
+        "## At a glance",
+        GLANCE.strip(),
+        at_a_glance(every, real),
+        "## How to read this page",
+        READING.strip(),
+        *(experiment_text(each, real) for each in every),
     ]
     return "\n\n".join(parts) + "\n"
 

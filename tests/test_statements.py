@@ -71,14 +71,14 @@ def test_figures_tell_numbers_difference_and_what_is_missing():
     finding = statement.check(Measured((evidence("a", pgd=60), evidence("b", pgd=50))))
     assert finding.verdict == "undecided"
     assert "1 of 2 hold, 1 not yet measured" in finding.figures
-    assert "a, PGD 60.00, b, PGD 50.00: +10.00" in finding.figures
+    assert "PGD 60.00 (a) - 50.00 (b) = +10.00" in finding.figures
 
 
 def test_one_failed_comparison_fails_a_statement_and_is_quoted_first():
     statement = above("a above b", over("a", "b", ["pgd", "fgsm"]))
     finding = statement.check(Measured((evidence("a", pgd=60, fgsm=50), evidence("b", pgd=50, fgsm=70))))
     assert finding.verdict == "fail"
-    assert finding.figures.startswith("1 of 2 hold, 1 fail. a, FGSM 50.00, b, FGSM 70.00: -20.00")
+    assert finding.figures.startswith("1 of 2 hold, 1 fail. FGSM 50.00 (a) - 70.00 (b) = -20.00")
 
 
 def test_a_gap_has_to_be_as_wide_as_claimed():
@@ -132,7 +132,7 @@ def test_one_lead_is_wider_than_another():
     assert verdict(claim, evidence("a", fgsm=60, pgd=50), low) == "undecided"
     assert verdict(claim, evidence("a", fgsm=60), low) == "undecided"
     figures = claim.check(Measured([evidence("a", fgsm=60, pgd=60), low])).figures
-    assert "a over b: PGD +20.00, FGSM +10.00: +10.00 ± 0.95" in figures, (
+    assert "PGD +20.00 - FGSM +10.00 = +10.00 ± 0.95 (a over b)" in figures, (
         "of a tenth of the images, as both are theirs"
     )
 
@@ -143,7 +143,7 @@ def test_leads_of_different_trials_are_compared_too():
     assert verdict(claim, evidence("a", gridadv=80), *runs) == "pass"
     assert verdict(claim, evidence("a", gridadv=52), *runs) == "fail"
     figures = claim.check(Measured([evidence("a", gridadv=80), *runs])).figures
-    assert "a over b: GridAdv +30.00, c over d: PGD +10.00: +20.00 ± " in figures
+    assert "GridAdv +30.00 (a over b) - PGD +10.00 (c over d) = +20.00 ± " in figures
 
 
 def test_a_lead_that_is_none_is_not_wider_than_another():
@@ -193,7 +193,7 @@ def test_rivals_that_are_not_measured_yet_save_no_column_that_others_have_won():
     assert verdict(statement, evidence("a", pgd=60), *rivals) == "undecided"
     finding = statement.check(Measured([evidence("a", pgd=40), *rivals]))
     assert finding.verdict == "fail"
-    assert "PGD: place 3 of 3" in finding.figures
+    assert "PGD (a): place 3 of 3" in finding.figures
 
 
 def test_a_goal_is_reached_or_not():
@@ -208,7 +208,7 @@ def test_a_number_short_of_the_papers_by_a_point_at_most_is_no_fail():
     for pgd, expected in ((95.5, "fail"), (95.6, "pass"), (100, "pass")):
         finding = statement.check(Measured([evidence("mnist-pixel-srt", 100, pgd=pgd)]))
         assert finding.verdict == expected, "its words speak of less alone"
-        assert f"{pgd:.2f} against 96.6 less 1" in finding.figures
+        assert f"PGD {pgd:.2f} (mnist-pixel-srt) against 96.6 less 1" in finding.figures
 
 
 def test_times_are_compared_only_where_runs_had_one_device_for_themselves():
@@ -233,10 +233,8 @@ def test_the_reading_that_is_nearer_to_print_is_named():
     assert verdict(statement, evidence("ours", **near)) == "undecided"
     few = evidence("ours", 88, on_fewer=(report(88, {"gridadv": 64}, images=10),))
     assert verdict(statement, few, evidence("theirs", **far)) == "undecided", "what is printed is on all images"
-    assert (
-        "0.85 points from Table 3"
-        in statement.check(Measured((evidence("ours", **near), evidence("theirs", **far)))).figures
-    )
+    figures = statement.check(Measured((evidence("ours", **near), evidence("theirs", **far)))).figures
+    assert figures.startswith("points from Table 3 on average: 0.85 (ours), ")
 
 
 @pytest.mark.parametrize(
@@ -274,7 +272,7 @@ def test_only_seeds_that_both_have_are_compared():
     assert found.figure(Cell("a")).mean == pytest.approx(75)
     assert Measured((evidence("a", seed=0), evidence("b", seed=1))).difference(Cell("a"), Cell("b")) is None
     statement = above("a above b", [Comparison(Cell("a"), Cell("b"), 3.0)])
-    words = "a, clean 75.00 ± 15.00, b, clean 50.00: +10.00 ± 0.95 over 1 of 2 seeds (at least +3)"
+    words = "clean 75.00 ± 15.00 (a) - 50.00 (b): +10.00 ± 0.95 over 1 of 2 seeds (at least +3)"
     assert words in statement.check(found).figures, "else the numbers and their difference would not fit"
     both = Measured((*found.evidence, evidence("b", 50, seed=1)))
     assert "seeds" not in statement.check(both).figures
@@ -323,7 +321,7 @@ def test_an_attack_on_fewer_images_is_compared_on_these_alone():
     assert (difference.points, difference.first) == (pytest.approx(80 - 60), 500), "b has the first 300 images right"
     assert found.difference(Cell("a"), Cell("b")).first is None
     words = above("a above b", [Comparison(higher, lower)]).check(found).figures
-    assert "a, AutoAttack, over b, AutoAttack, on the first 500 images: +20.00" in words
+    assert "AutoAttack of a less that of b, on the first 500 images: +20.00" in words
     assert "30.00" not in words, "numbers of other images would not add up"
 
 

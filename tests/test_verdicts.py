@@ -10,7 +10,7 @@ from handmade import evidence
 from unperturbed.experiments.account import experiment_text
 from unperturbed.experiments.catalog import experiments
 from unperturbed.experiments.editions import told_of
-from unperturbed.experiments.verdicts import anchor, at_a_glance, counts
+from unperturbed.experiments.verdicts import anchor, at_a_glance, counts, titled, titles_of
 
 ROOT = Path(__file__).parent.parent
 TABLE = experiments()["table-6"]
@@ -84,3 +84,25 @@ def test_the_glance_leads_to_each_experiment_and_adds_up():
 def test_an_experiment_that_is_counted_has_its_verdict_without_a_run():
     assert counts(experiments()["table-7"], []) == [1, 0, 0, 0]
     assert counts(replace(experiments()["table-7"], statements=()), []) == [0, 0, 0, 0]
+
+
+def test_figures_call_trials_as_the_tables_beside_them_do():
+    text = experiment_text(TABLE, runs(95, 90))
+    assert "PGD 95.00 (SRT, lambda 0.2) - 90.00 (RT, lambda 0.2) = +5.00" in text
+    assert not re.search(r"\(mnist-pixel-", text)
+
+
+def test_a_trial_that_tables_call_as_another_is_called_by_its_name():
+    better = experiments()["better"]
+    titles = titles_of(better)
+    assert len(set(titles.values())) == len(better.trials)
+    for trial in better.trials:
+        assert titled(f"PGD 50.00 ({trial.name})", titles) == f"PGD 50.00 ({titles[trial.name][1]})"
+
+
+def test_figures_of_two_data_sets_tell_them_apart():
+    titles = titles_of(experiments()["table-3"])
+    assert titled("clean 9.00 (mnist-spatial-srt)", titles) == "clean 9.00 (SRT)"
+    both = "clean 9.00 (mnist-spatial-srt) - 8.00 (cifar10-spatial-srt) = +1.00"
+    assert titled(both, titles) == both
+    assert titled("mnist-spatial-unheard-of, k-means", titles) == "mnist-spatial-unheard-of, k-means"

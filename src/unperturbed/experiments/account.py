@@ -162,7 +162,7 @@ def experiment_text(experiment: Experiment, evidence: Sequence[Evidence]) -> str
     if experiment.counted is not None:
         without_runs = Edition("paper", "own", ())
         (said,) = told_by(experiment, [without_runs])
-        return "\n\n".join([*parts, experiment.counted(), "\n".join(lines_of(said, without_runs))])
+        return "\n\n".join([*parts, experiment.counted(), "\n".join(lines_of(experiment, said, without_runs))])
     told = told_of(experiment, evidence)
     found = told_by(experiment, told)
     for edition, said in zip(told, found, strict=True):
@@ -170,7 +170,7 @@ def experiment_text(experiment: Experiment, evidence: Sequence[Evidence]) -> str
         own = [table for table in experiment.tables if shown_in(table, edition)]
         parts.extend(f"{table.title}:\n\n{table_text(table, edition)}" for table in own)
         if said:
-            parts.append("\n".join(lines_of(said, edition)))
+            parts.append("\n".join(lines_of(experiment, said, edition)))
         parts.append(spent(own, edition))
     missing = [table for table in experiment.tables if not any(shown_in(table, edition) for edition in told)]
     open_ = [f"- {OPEN}: {words}" for words in waiting(experiment, found)]

@@ -48,9 +48,9 @@ class Cell(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        """The cell as sentences name it."""
+        """What is measured, as sentences name it."""
         where = ATTACKS.get(self.column, self.column) if self.column != CLEAN else "clean"
-        return f"{self.trial}, {where}" + (f" at {self.fraction:g}" if self.fraction != 1 else "")
+        return where + (f" at {self.fraction:g}" if self.fraction != 1 else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

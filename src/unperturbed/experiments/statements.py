@@ -10,8 +10,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ..recipes.published import printed as printed_numbers
-from ..recipes.words import ATTACKS
-from .definition import Cell, Difference, Finding, Found, Statement, Verdict
+from .definition import Cell, Difference, Figure, Finding, Found, Statement, Verdict
 
 ERRORS = 2.0
 """standard errors within which a difference decides nothing"""
@@ -61,12 +60,9 @@ def wider(words: str, leads: Sequence[tuple[Comparison, Comparison]]) -> Stateme
             first, second = (found.difference(each.higher, each.lower) for each in (lead, other))
             if gain is None or first is None or second is None:
                 continue
-            named, again = (f"{each.higher.trial} over {each.lower.trial}: " for each in (lead, other))
-            leading = f"{ATTACKS[lead.higher.column]} {first.points:+.2f}"
-            led = f"{ATTACKS[other.higher.column]} {second.points:+.2f}"
-            both = f"{named}{leading}, {'' if again == named else again}{led}"
             verdict: Verdict = min((decided(gain, 0.0), decided(first, 0.0)), key=WORST_FIRST.index)
-            told.append((verdict, min(gain.points, first.points), f"{both}: {gain.points:+.2f} ± {gain.error:.2f}"))
+            figures = quoted_leads(lead, first.points, other, second.points, gain)
+            told.append((verdict, min(gain.points, first.points), figures))
         return summed_up(told, len(leads) - len(told), len(leads))
 
     return Statement(words=words, check=check)
@@ -122,7 +118,9 @@ def among_the_best(
                 continue
             verdict: Verdict = "fail" if lost >= place else "pass" if lost + open_ < place else "undecided"
             rank = 1 + sum(difference.points < 0 for difference in known)
-            told.append((verdict, float(-rank), f"{Cell(trial, column).in_words}: place {rank} of {len(known) + 1}"))
+            told.append(
+                (verdict, float(-rank), f"{Cell(trial, column).in_words} ({trial}): place {rank} of {len(known) + 1}")
+            )
         return summed_up(told, missing, len(columns), least)
 
     return Statement(words=words, check=check)
@@ -150,7 +148,7 @@ def beside_bounds(found: Found, bounds: Sequence[tuple[Cell, float]], *, reached
         verdict: Verdict = "pass" if (figure.mean >= bound - less) == reached else "fail"
         lead = figure.mean - bound if reached else bound - figure.mean
         allowed = f" less {less:g}" if less else ""
-        told.append((verdict, lead, f"{cell.in_words}: {figure} against {bound:g}{allowed}"))
+        told.append((verdict, lead, f"{shown(cell, figure)} against {bound:g}{allowed}"))
     return summed_up(told, missing, len(bounds))
 
 
@@ -171,7 +169,7 @@ def faster(words: str, quick: str, slow: str, times: float) -> Statement:
         if quickly[0] <= 0 or quickly[1] != slowly[1]:
             return Finding("undecided", f"not timed on one device: {quickly[1]} and {slowly[1]}")
         ratio = slowly[0] / quickly[0]
-        figures = f"{quick} {quickly[0]:.1f} minutes, {slow} {slowly[0]:.1f}: {ratio:.1f} times"
+        figures = f"{slowly[0]:.1f} minutes ({slow}) / {quickly[0]:.1f} ({quick}) = {ratio:.1f}"
         return Finding("pass" if ratio >= times else "fail", figures)
 
     return Statement(words=words, check=check)
@@ -191,7 +189,7 @@ def nearer_to_print(words: str, readings: tuple[str, str], row: str, place: str,
             apart = [abs(mean - numbers[column]) for mean, column in zip(known, columns, strict=True)]
             distances.append(sum(apart) / len(apart))
         first, second = distances
-        figures = f"{readings[0]} is {first:.2f} points from {place} on average, {readings[1]} {second:.2f}"
+        figures = f"points from {place} on average: {first:.2f} ({readings[0]}), {second:.2f} ({readings[1]})"
         return Finding("pass" if first <= second else "fail", figures)
 
     return Statement(words=words, check=check)
@@ -205,20 +203,36 @@ def decided(difference: Difference, by: float) -> Verdict:
     return "fail" if margin < -doubt else "undecided"
 
 
+def shown(cell: Cell, number: Figure | None, *, beside: Cell | None = None) -> str:
+    """A number and whose it is; what it is, unless the cell before it has the same."""
+    of_what = "" if beside is not None and beside.in_words == cell.in_words else f"{cell.in_words} "
+    return f"{of_what}{number} ({cell.trial})"
+
+
 def quoted(found: Found, comparison: Comparison, difference: Difference) -> str:
     """A comparison in numbers, which are over all seeds; the difference is over those that both cells have.
 
     Where it is of the first images alone, it stands for itself: numbers of other images would not add up to it.
     """
-    higher, lower = found.figure(comparison.higher), found.figure(comparison.lower)
+    first, second = comparison.higher, comparison.lower
+    higher, lower = found.figure(first), found.figure(second)
     most = max(figure.seeds for figure in (higher, lower) if figure is not None)
     shared = f" over {difference.seeds} of {most} seeds" if difference.seeds < most else ""
     claimed = f" (at least {comparison.by:+g})" if comparison.by else ""
-    both = f"{comparison.higher.in_words} {higher}, {comparison.lower.in_words} {lower}"
+    both = f"{shown(first, higher)} - {shown(second, lower, beside=first)}{':' if shared else ' ='}"
     if difference.first is not None:
-        names = f"{comparison.higher.in_words}, over {comparison.lower.in_words}"
-        both = f"{names}, on the first {difference.first:,} images"
-    return f"{both}: {difference.points:+.2f} ± {difference.error:.2f}{shared}{claimed}"
+        other = "that" if first.in_words == second.in_words else second.in_words
+        images = f"on the first {difference.first:,} images"
+        both = f"{first.in_words} of {first.trial} less {other} of {second.trial}, {images}:"
+    return f"{both} {difference.points:+.2f} ± {difference.error:.2f}{shared}{claimed}"
+
+
+def quoted_leads(first: Comparison, points: float, second: Comparison, less: float, gain: Difference) -> str:
+    """By how much one lead is larger than another, in numbers; whose leads they are once, if they are of the same."""
+    whose, others = (f" ({lead.higher.trial} over {lead.lower.trial})" for lead in (first, second))
+    here = f"{first.higher.in_words} {points:+.2f}{'' if whose == others else whose}"
+    there = f"{second.higher.in_words} {less:+.2f}{'' if whose == others else others}"
+    return f"{here} - {there} = {gain.points:+.2f} ± {gain.error:.2f}{whose if whose == others else ''}"
 
 
 def summed_up(told: Sequence[Told], missing: int, claims: int, least: int | None = None) -> Finding:

@@ -1,6 +1,7 @@
 """What becomes of the statements of experiments: each with its verdict and figures, and all of them at a glance."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from .definition import Experiment, Finding
@@ -14,6 +15,8 @@ VERDICTS = {"pass": "**pass**", "fail": "**fail**", "undecided": "not decided"}
 OPEN = "not yet"
 """of a statement of which nothing is measured"""
 NO_RESULT = "not judged by a smoke run"
+NAME = re.compile(r"[a-z]\w*(?:-[\w.]*\w)+")
+"""what may be the name of a trial"""
 
 
 def findings(experiment: Experiment, edition: Edition) -> dict[str, Finding]:
@@ -47,12 +50,29 @@ def told_by(experiment: Experiment, editions: Sequence[Edition]) -> list[dict[st
     return told
 
 
-def lines_of(found: Mapping[str, Finding], edition: Edition) -> list[str]:
+def lines_of(experiment: Experiment, found: Mapping[str, Finding], edition: Edition) -> list[str]:
     """Statements as a list: verdict, words and figures. Smoke runs, which are no results, decide none."""
+    titles = titles_of(experiment)
     return [
-        f"- {NO_RESULT if edition.scale == 'smoke' else VERDICTS[finding.verdict]}: {words} ({finding.figures})"
+        f"- {NO_RESULT if edition.scale == 'smoke' else VERDICTS[finding.verdict]}: {words} "
+        f"({titled(finding.figures, titles)})"
         for words, finding in found.items()
     ]
+
+
+def titles_of(experiment: Experiment) -> dict[str, tuple[str, str]]:
+    """The data set of each trial and what tables call it: its name, where they call another on that data set alike."""
+    called = {trial.name: (trial.recipe.data.name, trial.called) for trial in experiment.trials}
+    counts = Counter(called.values())
+    return {name: title if counts[title] == 1 else (title[0], name) for name, title in called.items()}
+
+
+def titled(figures: str, titles: Mapping[str, tuple[str, str]]) -> str:
+    """Figures with trials called as in the tables beside them; those of several data sets keep their names."""
+    names = set(NAME.findall(figures))
+    if len({titles[name][0] for name in names if name in titles}) > 1:
+        return figures
+    return NAME.sub(lambda found: titles[found[0]][1] if found[0] in titles else found[0], figures)
 
 
 def waiting(experiment: Experiment, told: Sequence[Mapping[str, Finding]]) -> list[str]:

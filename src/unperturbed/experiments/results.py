@@ -67,8 +67,8 @@ its authors' code stands in [fidelity.md](fidelity.md).
 **Schedules.** Runs are by the paper's schedule, to the step. A shorter one, a cyclic rate and as many images for
 every defense of a scenario, stands here only where it shows something that the paper's does not yet. It shows a
 defense on labels alone each of them five times as often as SRT, whose batches are mostly unlabeled (six times on
-MNIST): so does the paper's spatial schedule, but not its pixel-wise one. Lambda of self-labeled terms is ramped in
-it.
+MNIST): so does the paper's spatial schedule, but not its pixel-wise one. In it lambda of self-labeled terms grows
+over the first four fifths of a run.
 
 **Evidence.** Each file holds a run's recipe, its log, its seconds and device, and what every attack made of every
 test image: labels and answers, under `samples`, are class numbers, 16 bits each with the low byte first, by zlib

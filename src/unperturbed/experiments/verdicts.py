@@ -61,7 +61,7 @@ def lines_of(experiment: Experiment, found: Mapping[str, Finding], edition: Edit
 
 
 def titles_of(experiment: Experiment) -> dict[str, tuple[str, str]]:
-    """The data set of each trial and what tables call it: its name, where they call another on that data set alike."""
+    """The data set of each trial and what tables call it: its name where they call another there alike."""
     called = {trial.name: (trial.recipe.data.name, trial.called) for trial in experiment.trials}
     counts = Counter(called.values())
     return {name: title if counts[title] == 1 else (title[0], name) for name, title in called.items()}

@@ -10,7 +10,7 @@ from handmade import evidence
 from unperturbed.experiments.account import experiment_text
 from unperturbed.experiments.catalog import experiments
 from unperturbed.experiments.editions import told_of
-from unperturbed.experiments.verdicts import anchor, at_a_glance, counts, titled, titles_of
+from unperturbed.experiments.verdicts import anchor, at_a_glance, counts, titled
 
 ROOT = Path(__file__).parent.parent
 TABLE = experiments()["table-6"]
@@ -92,17 +92,20 @@ def test_figures_call_trials_as_the_tables_beside_them_do():
     assert not re.search(r"\(mnist-pixel-", text)
 
 
-def test_a_trial_that_tables_call_as_another_is_called_by_its_name():
-    better = experiments()["better"]
-    titles = titles_of(better)
-    assert len(set(titles.values())) == len(better.trials)
-    for trial in better.trials:
-        assert titled(f"PGD 50.00 ({trial.name})", titles) == f"PGD 50.00 ({titles[trial.name][1]})"
-
-
-def test_figures_of_two_data_sets_tell_them_apart():
-    titles = titles_of(experiments()["table-3"])
-    assert titled("clean 9.00 (mnist-spatial-srt)", titles) == "clean 9.00 (SRT)"
+def test_trials_that_tables_call_alike_are_called_by_their_names():
+    table = experiments()["table-3"]
+    assert titled("clean 9.00 (mnist-spatial-srt)", table) == "clean 9.00 (SRT)"
     both = "clean 9.00 (mnist-spatial-srt) - 8.00 (cifar10-spatial-srt) = +1.00"
-    assert titled(both, titles) == both
-    assert titled("mnist-spatial-unheard-of, k-means", titles) == "mnist-spatial-unheard-of, k-means"
+    assert titled(both, table) == both
+    assert titled("mnist-spatial-unheard-of, k-means", table) == "mnist-spatial-unheard-of, k-means"
+
+
+def test_a_figure_of_the_paper_has_rows_for_what_is_measured_and_says_how_many_wait():
+    figure = experiments()["figure-unlabeled"]
+    (own,) = (table for table in figure.tables if table.title == "MNIST, pixel-wise")
+    first, *others = own.rows
+    text = experiment_text(figure, [evidence(first.name, 99, pgd=95)])
+    assert f"| {first.called} |" in text
+    assert f"\n\n{len(others)} rows are not measured yet.\n\n" in text
+    assert "MNIST, spatial:\n\n6 rows are not measured yet." in text
+    assert not any(f"| {trial.called} " in text for trial in others)

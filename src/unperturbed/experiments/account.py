@@ -4,9 +4,9 @@ from collections.abc import Sequence, Set
 
 from ..recipe import of_teacher
 from ..recipes.published import printed
-from ..recipes.words import ATTACKS, enumerated
+from ..recipes.words import enumerated
 from ..report import Report
-from .definition import CLEAN, SURFACES, Cell, Experiment, Figure, Table, Trial
+from .definition import COLUMNS, Cell, Experiment, Figure, Table, Trial
 from .editions import Edition, fills, runs_in, shown_in, told_of
 from .evidence import Evidence, attacked_on
 from .layout import aligned
@@ -19,24 +19,31 @@ NEARLY_ALL, FOR_A_WHILE = 0.9, 0.05
 
 
 def table_text(table: Table, edition: Edition | None) -> str:
-    """A table with the paper's number and ours in each cell, and a row more where a run kept other weights."""
+    """A table with the paper's number and ours in each cell, and a row more where a run kept other weights.
+
+    Where the paper prints no numbers, it has rows for those of ours alone, and says how many there will be.
+    """
     found = Measured(edition.evidence if edition else ())
     other = Measured(found.evidence, of_other=True)
     heading = ["paper / ours" if table.place else "ours", *(column_words(*column) for column in table.columns)]
     rows: list[list[str]] = []
-    for trial in rows_of(table, edition):
+    shown, by_paper = rows_of(table, edition), edition is None or edition.scale == "paper"
+    for trial in shown:
         rows.append([trial.called, *(cell_text(table, trial, column, found) for column in table.columns)])
         if apart := [each for each in found.evidence if each.name == trial.name and each.has_other]:
             cells = [cell_text(table, trial, column, other, ours_alone=True) for column in table.columns]
             rows.append([f"{trial.called}, {other_words(apart)} weights", *cells])
-    return aligned(heading, rows)
+    parts = [aligned(heading, rows)] if rows else []
+    if by_paper and (open_ := len(table.rows) - len(shown)):
+        parts.append(f"{open_} row{'s are' if open_ > 1 else ' is'} not measured yet.")
+    return "\n\n".join(parts)
 
 
 def rows_of(table: Table, edition: Edition | None) -> Sequence[Trial]:
-    """The rows that a table has: by the paper's schedule all of them, by another those with a number."""
-    if edition is None or edition.scale == "paper":
+    """The rows that a table has: those of the paper by its schedule, else those with a number."""
+    if table.place and (edition is None or edition.scale == "paper"):
         return table.rows
-    there = {each.name for each in edition.evidence if fills(each, table)}
+    there = {each.name for each in edition.evidence if fills(each, table)} if edition else set[str]()
     return [trial for trial in table.rows if trial.name in there]
 
 
@@ -48,9 +55,7 @@ def other_words(runs: Sequence[Evidence]) -> str:
 
 def column_words(column: str, fraction: float) -> str:
     """The heading of a column."""
-    words = {CLEAN: "clean", "minutes": "minutes", "pgd-10": "PGD-10", "pgd-20": "PGD-20"} | SURFACES
-    shown = words.get(column, ATTACKS.get(column, column))
-    return shown if fraction == 1 else f"{shown} {fraction:g}"
+    return COLUMNS.get(column, column) + (f" {fraction:g}" if fraction != 1 else "")
 
 
 def cell_text(

@@ -28,6 +28,15 @@ SURFACES = {
     "loss-slope.spatial": "slope of the loss, spatially",
 }
 """what is measured on surfaces around test images, in words"""
+COLUMNS: Mapping[str, str] = {
+    **ATTACKS,
+    **SURFACES,
+    CLEAN: "clean",
+    "minutes": "minutes",
+    "pgd-10": "PGD-10",
+    "pgd-20": "PGD-20",
+}
+"""whatever is measured, in words"""
 OTHER_ASCENTS: Mapping[str, Budget] = {"pgd-10": usual_budget("cifar10"), "pgd-20": COMPARED_ON_CIFAR10}
 """the two PGDs that the paper's tables on CIFAR-10 use, under names that tell them apart"""
 COUNTED_OTHERWISE = (
@@ -49,8 +58,7 @@ class Cell(NamedTuple):
     @property
     def in_words(self) -> str:
         """What is measured, as sentences name it."""
-        where = ATTACKS.get(self.column, self.column) if self.column != CLEAN else "clean"
-        return where + (f" at {self.fraction:g}" if self.fraction != 1 else "")
+        return COLUMNS.get(self.column, self.column) + (f" at {self.fraction:g}" if self.fraction != 1 else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,6 @@
 """What becomes of the statements of experiments: each with its verdict and figures, and all of them at a glance."""
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from .definition import Experiment, Finding
@@ -52,27 +51,20 @@ def told_by(experiment: Experiment, editions: Sequence[Edition]) -> list[dict[st
 
 def lines_of(experiment: Experiment, found: Mapping[str, Finding], edition: Edition) -> list[str]:
     """Statements as a list: verdict, words and figures. Smoke runs, which are no results, decide none."""
-    titles = titles_of(experiment)
     return [
         f"- {NO_RESULT if edition.scale == 'smoke' else VERDICTS[finding.verdict]}: {words} "
-        f"({titled(finding.figures, titles)})"
+        f"({titled(finding.figures, experiment)})"
         for words, finding in found.items()
     ]
 
 
-def titles_of(experiment: Experiment) -> dict[str, tuple[str, str]]:
-    """The data set of each trial and what tables call it: its name where they call another there alike."""
-    called = {trial.name: (trial.recipe.data.name, trial.called) for trial in experiment.trials}
-    counts = Counter(called.values())
-    return {name: title if counts[title] == 1 else (title[0], name) for name, title in called.items()}
-
-
-def titled(figures: str, titles: Mapping[str, tuple[str, str]]) -> str:
-    """Figures with trials called as in the tables beside them; those of several data sets keep their names."""
-    names = set(NAME.findall(figures))
-    if len({titles[name][0] for name in names if name in titles}) > 1:
+def titled(figures: str, experiment: Experiment) -> str:
+    """Figures with trials called as in the tables beside them, where that tells them apart, else by their names."""
+    called = {trial.name: trial.called for trial in experiment.trials}
+    names = {name for name in NAME.findall(figures) if name in called}
+    if len({called[name] for name in names}) < len(names):
         return figures
-    return NAME.sub(lambda found: titles[found[0]][1] if found[0] in titles else found[0], figures)
+    return NAME.sub(lambda found: called.get(found[0], found[0]), figures)
 
 
 def waiting(experiment: Experiment, told: Sequence[Mapping[str, Finding]]) -> list[str]:

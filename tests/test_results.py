@@ -503,7 +503,7 @@ def test_the_page_of_defenses_says_where_srt_plusplus_falls_short():
         f"keeps {attacked[0]:.2f} % under PGD, adversarial training with the right labels of all 50,000 images "
         f"{attacked[1]:.2f} %",
         f"SRT++ does so for {wrong[0]:.1f} % of the test images, AT for {wrong[1]:.1f} %",
-        f"of SRT++'s answers {kept[0]:.1f} % stay what they are under attack, of AT's {kept[1]:.1f} %",
+        f"{kept[0]:.1f} % of SRT++'s predictions do not change under attack, {kept[1]:.1f} % of AT's",
         f"though {clean[0]:.2f} and {clean[1]:.2f} % are right without one",
     ):
         assert words in page, words
@@ -623,16 +623,16 @@ def test_the_page_of_defenses_says_how_srt_plusplus_stands_beside_rst_and_when_i
         return f"{100 * report.accuracy(*attack):.2f}"
 
     assert f"keeps {right(plus.report, 'pgd')} % under PGD and {right(plus.report)} % clean on the test" in words
-    assert f"average and search {right(rst.report, 'pgd')} and {right(rst.report)} (" in words
+    assert f"average and attack {right(rst.report, 'pgd')} and {right(rst.report)} (" in words
     step = int(plus.selected["step"])
-    assert f"by the weights of step {step:,} of {plus.recipe.steps:,}" in words
+    assert f"the weights of step {step:,} of {plus.recipe.steps:,}" in words
     rate, progress = plus.recipe.optimizer.rate, step / plus.recipe.steps
     assert rate(progress) == rate(0.0), "so the page says"
     assert f"By the last weights it keeps {right(plus.other, 'pgd')}, and RST {right(rst.other, 'pgd')}." in words
     rate, step = rst.recipe.optimizer.rate, int(rst.selected["step"])
     assert isinstance(rate, Piecewise)
     assert step > max(rate.milestones) * rst.recipe.steps, "so the page says"
-    assert f"RST, whose best weights are those of step {step:,}, after the last fall of the rate" in words
+    assert f"RST does not: its best weights are those of step {step:,}, after the last drop" in words
     assert f"Clean accuracy does not show it: {right(plus.other)} % by the last weights." in words
 
 
@@ -656,8 +656,8 @@ def test_of_several_trainings_of_srt_plusplus_on_mnist_the_headline_shows_the_on
         in words
     )
     held_out = found[shown].recipe.data.validation
-    most = f"Of {held_out} held-out labels most stand under PGD within {looked_at.around.eps}"
-    assert f"{most} after that within {around.eps}" in words
+    highest = f"within {around.eps} has the highest accuracy under PGD within {looked_at.around.eps}"
+    assert f"The one {highest} on {held_out} held-out labels" in words
     whole = {
         each.name: each.report
         for each in trainings
@@ -686,7 +686,7 @@ def test_the_page_of_defenses_and_the_readme_say_how_far_srt_plusplus_is_above_t
     assert f"{clean} % clean, {fgsm} % under FGSM, {pgd} % under PGD and {cw} % under C&W" in words
     of_paper = [f"{theirs[column]:.2f}" for column in ("clean", *columns)]
     assert f"the paper's SRT has {', '.join(of_paper[:3])} and {of_paper[3]} after 120 epochs." in words
-    assert plus.recipe.steps == srt.steps // 2 and "took 60 epochs" in words
+    assert plus.recipe.steps == srt.steps // 2 and "was trained for 60 epochs" in words
     assert f"{plus.seconds / 60:.1f} minutes, {plus.teacher_seconds / 60:.1f} of them the teacher's" in words
     assert plus.together > 1, "so the page says"
     step, looks = int(plus.selected["step"]), plus.held_out
@@ -697,12 +697,11 @@ def test_the_page_of_defenses_and_the_readme_say_how_far_srt_plusplus_is_above_t
     high = [
         100 * look for when, look in zip(looks["step"], looks["accuracy"], strict=True) if step / 2 < when <= step
     ]
-    assert f"In the second half of the first rate they moved between {min(high):.1f} and {max(high):.1f} %" in words
+    moved = f"it moved between {min(high):.1f} and {max(high):.1f} %"
+    assert f"In the second half of the steps before the drop {moved}" in words
     less = 100 * (plus.report.accuracy("pgd") - plus.other.accuracy("pgd"))
-    stand = (
-        f"By the last weights {right(plus.other, 'pgd')} % of the test images stand under PGD, {less:.2f} points less"
-    )
-    assert f"{stand}, and {right(plus.other)} % are right" in words
+    last = f"under PGD of {right(plus.other, 'pgd')} % on the test images, {less:.2f} points less"
+    assert f"The last weights have a robust accuracy {last}, and {right(plus.other)} % clean." in words
     assert f"{100 * plus.report.accuracy('pgd') - theirs['pgd']:.2f} points more under PGD than the" in readme
     first = found["short", "cifar10-pixel-srt-plusplus-selected-one-mean-awp"].report
     assert f"30 epochs: {right(first)} % clean and {right(first, 'pgd')} % under PGD." in words

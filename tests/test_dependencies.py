@@ -54,7 +54,7 @@ DIRECT = {
     "Optional: `tensorboard`": requirements(OPTIONAL["tensorboard"]),
     "Development: `dev`": requirements(OPTIONAL["dev"]),
 }
-INDIRECT = "What these bring along"
+INDIRECT = "Indirect dependencies"
 ALL = {name: row for heading in (*DIRECT, INDIRECT) for name, row in rows(heading).items()}
 
 

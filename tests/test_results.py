@@ -775,8 +775,8 @@ def test_the_page_of_fidelity_says_that_rst_alone_is_above_the_papers():
     lead = ours["rst"] - ours["srt"]
     assert f"under PGD, {theirs['srt']} and {theirs['rst']}; here RST is {lead:.1f} points above SRT" in text
     taught, own = (found.figure(Cell(f"cifar10-pixel-{run}")).mean for run in ("standard", runs["srt"]))
-    assert f"answers {taught:.2f} % of the test images correctly" in text
-    assert f"SRT at its end answers {own:.2f} %" in text
+    assert f"classifies {taught:.2f} % of the test images correctly" in text
+    assert f"SRT at its end classifies {own:.2f} %" in text
 
 
 def test_the_page_of_fidelity_says_where_srt_plus_is_not_above_at_plus():
@@ -804,10 +804,10 @@ def test_the_page_of_fidelity_says_where_srt_plus_is_not_above_at_plus():
             assert f"where {alone.sum()} images are right by SRT+ alone" in text
             continue
         assert sum(lead > 0 for lead in leads.values()) == 3
-        assert f"{-leads['gridadv+']:.2f} points under AT+ under GridAdv+" in text
+        assert f"{-leads['gridadv+']:.2f} points below AT+ under GridAdv+" in text
         assert f"{100 * (srt.accuracy() - at.accuracy()):.2f} points of clean accuracy" in text
         others = (at.survivors() & ~srt.survivors()).sum()
-        assert f"of the {both.sum():,} that both defenses answer correctly" in text
+        assert f"of the {both.sum():,} that both defenses classify correctly" in text
         assert f"of the {alone.sum():,} that SRT+ alone does (AT+ has {others} of its own)" in text
         for name, words in attacks.items():
             difference = f"{apart[name].mean():+.2f} ± {apart[name].std() / both.sum().sqrt():.2f}"
@@ -852,7 +852,7 @@ def test_the_page_of_fidelity_says_what_rt_and_srt_of_the_paper_are():
     once, twice = (numbers(f"{srt}-authors{end}")[2] for end in ("", "-warps"))
     lead, printed_lead = twice - blurred, of_srt[2] - paper[2]
     assert f"SRT leads RT by {lead:.1f} points under GridAdv, where the paper has {printed_lead:.2f}" in text
-    assert f"RT is {once - whole:.1f} points under it" in text
+    assert f"RT is {once - whole:.1f} points below it" in text
     assert 0.2 < (whole - few) / lead < 0.3, "a quarter of it is the number of images"
     digits = "mnist-spatial-rt-lambda-0.2"
     mine, split, batch, fewer = (

@@ -106,8 +106,8 @@ def test_the_readme_says_what_stands_under_both_perturbations():
     alone = [figure for name, figure in kept.items() if "-compound-" not in name]
     assert len(alone) > 4
     assert (
-        f"it keeps {srt} on MNIST and {other_srt} on CIFAR-10. Its rival AT+ keeps {at} and {other_at}. Every defense "
-        f"trained against only one kind, as far as measured, keeps {max(alone):.2f} %"
+        f"it keeps {srt} on MNIST and {other_srt} on CIFAR-10. Its rival AT+ keeps {at} and {other_at}. Every "
+        f"defense trained against only one kind, as far as measured, keeps {max(alone):.2f} %"
     ) in readme
 
 
@@ -1017,7 +1017,7 @@ def test_the_page_of_fidelity_shows_how_srt_fell_on_cifar10_and_why(monkeypatch)
         (
             wide,
             "one class takes at most {:.0%} after the first tenth, half or more in 16% of the records, the last time "
-            "just behind half of the run, and fast SRT ends at {} and {}",
+            "just after half of the run, and fast SRT ends at {} and {}",
         ),
         (
             growing,

@@ -38,6 +38,9 @@ def test_the_readme_shows_the_demonstration_as_it_was_measured(monkeypatch):
     result = json.loads((ROOT / "results" / "demo-seed-0.json").read_text(encoding="utf-8"))
     assert len(result["rows"]) == 7
     assert markdown(result) in readme
+    (srt,) = [row for row in result["rows"] if row["method"] == "SRT, pixel-wise"]
+    assert "about four of five under PGD, and hardly any under rotations" in readme
+    assert srt["clean"] > 95 and 75 < srt["pgd"] < 85 and srt["gridadv"] < 5
 
 
 def test_the_readme_has_the_headline_of_the_results():

@@ -1662,6 +1662,33 @@ def test_in_a_mixture_the_terms_of_each_objective_weigh_by_themselves(objectives
     assert_same_weights(whole.f, cut.f)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Leaning(Mixture):
+    """A mixture of one's own, with a weight for each objective and a term that they know nothing of."""
+
+    shares: tuple[float, ...] = (0.8, 0.2)
+
+    def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
+        each = [objective(f, batch, rng) for objective in self.objectives]
+        standard, robust = (
+            sum(share * term for share, term in zip(self.shares, terms, strict=True))
+            for terms in zip(*each, strict=True)
+        )
+        return Terms(standard, robust + 0.1 * f(torch.cat([batch.x, batch.u])).square().mean())
+
+
+@pytest.mark.parametrize("microbatch", [31, 7, 4])
+@pytest.mark.parametrize("changes", [{}, {"weight_perturbation": 0.05}], ids=["plain", "AWP"])
+def test_a_mixture_of_ones_own_is_cut_into_parts_as_ours_is_and_adds_up_its_own_way(changes, microbatch):
+    objectives = (SRT(solver=mirrored, mean="images"), TRADES(solver=mirrored))
+    settings = {"objective": Leaning(objectives=objectives), "batch": 61, **changes}
+    whole = trainer(f=without_batchnorm(), **settings)
+    cut = trainer(f=without_batchnorm(), microbatch=microbatch, **settings)
+    for _ in range(3):
+        assert_same_terms(whole.advance(), cut.advance())
+    assert_same_weights(whole.f, cut.f)
+
+
 @dataclass
 class Witness:
     """SRT that keeps the batches it saw."""

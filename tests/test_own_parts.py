@@ -230,7 +230,9 @@ def test_a_grid_with_other_counts_than_parameters_is_refused_where_it_is_made():
     [lambda loss: up.Terms(standard=loss, robust=0.0), lambda loss: loss, lambda loss: (loss, loss)],
     ids=["a number", "the loss itself", "a tuple"],
 )
-def test_an_objective_that_returns_no_terms_is_told_what_to_return(answer):
+@pytest.mark.parametrize("microbatch", [None, 5])
+@pytest.mark.parametrize("mixed", [False, True], ids=["alone", "in a mixture"])
+def test_an_objective_that_returns_no_terms_is_told_what_to_return(answer, mixed, microbatch):
     def objective(f, batch, rng):
         return answer(up.cross_entropy(f(batch.x), batch.y).mean())
 
@@ -239,9 +241,10 @@ def test_an_objective_that_returns_no_terms_is_told_what_to_return(answer):
         up.fit(
             nn.Sequential(nn.Flatten(), nn.Linear(64, 10)),
             labeled=(digits.train_images[:100], digits.train_labels[:100]),
-            objective=objective,
+            objective=up.Mixture(objectives=(up.Standard(), objective)) if mixed else objective,
             steps=2,
             batch=10,
+            microbatch=microbatch,
             device="cpu",
         )
 

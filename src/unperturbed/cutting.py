@@ -1,12 +1,13 @@
 """How a batch is cut into parts: for several processes, and for a memory that does not hold all of it at once."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor, nn
 
 from .batches import ProportionalBatches
-from .objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Objective, Terms, mixed
+from .objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Objective, Terms, checked_terms
 from .processes import Processes
 
 Ask = Callable[[Objective], Terms]
@@ -32,13 +33,21 @@ def cut_unlabeled(u: Tensor, count: int) -> list[Tensor]:
 def weighed(objective: Objective, made_of: Objective, part: Batch, counts: tuple[int, int], ask: Ask) -> Terms:
     """The terms on a part, each with what it weighs in those on a batch of so many labeled and unlabeled images.
 
-    In a mixture the terms of each objective weigh by themselves. What is asked is made of the objective: it may
-    search faster, or remember.
+    In a mixture, also one of somebody else that adds up in a way of its own, the terms of each objective weigh by
+    themselves. What is asked is made of the objective: it may search faster, or remember.
     """
-    if type(objective) is Mixture and isinstance(made_of, Mixture):
-        pairs = zip(objective.objectives, made_of.objectives, strict=True)
-        return mixed([weighed(one, its, part, counts, ask) for one, its in pairs])
     of_standard, of_robust = shares(objective, part, *counts)
+    if isinstance(objective, Mixture) and isinstance(made_of, Mixture):
+
+        def beside_others(one: Objective, its: Objective) -> Objective:
+            def on_part(f: nn.Module, given: Batch, rng: Generator, /) -> Terms:
+                terms = weighed(one, its, part, counts, lambda asked: checked_terms(asked(f, given, rng)))
+                return Terms(terms.standard / of_standard, terms.robust / of_robust)
+
+            return on_part
+
+        pairs = zip(objective.objectives, made_of.objectives, strict=True)
+        made_of = replace(made_of, objectives=tuple(beside_others(*pair) for pair in pairs))
     terms = ask(made_of)
     return Terms(of_standard * terms.standard, of_robust * terms.robust)
 

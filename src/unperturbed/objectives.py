@@ -215,13 +215,19 @@ class Mixture:
         require_each("Mixture.objectives", self.objectives, "objective", require_objective)
 
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
-        return mixed([objective(f, batch, rng) for objective in self.objectives])
+        every = [checked_terms(objective(f, batch, rng)) for objective in self.objectives]
+        standard, robust = (torch.stack(terms).mean() for terms in zip(*every, strict=True))
+        return Terms(standard=standard, robust=robust)
 
 
-def mixed(every: Sequence[Terms]) -> Terms:
-    """The mean of the terms of several objectives."""
-    standard, robust = (torch.stack(terms).mean() for terms in zip(*every, strict=True))
-    return Terms(standard=standard, robust=robust)
+def checked_terms(terms: object) -> Terms:
+    """What an objective has returned; refused where it is not two terms that are tensors."""
+    if not isinstance(terms, Terms) or not all(isinstance(term, Tensor) for term in terms):
+        raise ValueError(
+            "an objective must return unperturbed.Terms(standard=..., robust=...), both tensors: where there is no "
+            "robust term give torch.zeros_like(standard)"
+        )
+    return terms
 
 
 def with_solvers(objective: Objective, change: Callable[[Solver], Solver]) -> Objective:

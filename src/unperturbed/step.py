@@ -20,18 +20,13 @@ from .cutting import cut, cut_unlabeled, fewest_labeled, part_count, weighed
 from .data import augment
 from .engine import Accelerated, Engine, Hastener, Numbers, Recorded, fused, stateless
 from .images import Images
-from .inputs import as_float, require
-from .objectives import Batch, Objective, Terms
+from .inputs import as_float
+from .objectives import Batch, Objective, Terms, checked_terms
 from .processes import Processes
 from .recipe import Recipe
 from .reservoir import Ahead, Reservoir
 from .runtime import RandomNumbers, derived_seed, out_of_memory
 from .schedules import value_at
-
-NO_TERMS = (
-    "an objective must return unperturbed.Terms(standard=..., robust=...), both tensors: where there is no robust "
-    "term give torch.zeros_like(standard)"
-)
 
 
 @dataclass(kw_only=True)
@@ -247,9 +242,7 @@ class Step:
 
     def terms(self, objective: Objective, part: Batch) -> Terms:
         """The terms of an objective on a part by itself."""
-        terms = objective(self.fast, part, self.rng)
-        require(isinstance(terms, Terms) and all(isinstance(term, Tensor) for term in terms), NO_TERMS)
-        return terms
+        return checked_terms(objective(self.fast, part, self.rng))
 
     def gradient_at_worse_weights(self, objective: Objective, parts: list[Batch]) -> Terms:
         """The same at the worst weights nearby, for the same perturbed images, and in SRT for the same C(x)."""

@@ -142,13 +142,34 @@ def normalized_weights() -> nn.Module:
     return f
 
 
+class Sparse(nn.Module):
+    """It mixes its answers by a sparse matrix."""
+
+    def __init__(self, share: float = 0.5) -> None:
+        super().__init__()
+        self.rest = flat()
+        self.register_buffer("mixing", (torch.eye(4) + share * torch.eye(4).roll(1, 0)).to_sparse())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sparse.mm(self.mixing, self.rest(x).T).T
+
+
+class SparseWeights(Sparse):
+    """It would learn that matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        del self.mixing
+        self.mixing = nn.Parameter(torch.eye(4).to_sparse())
+
+
 def parallel() -> nn.Module:
     return nn.DataParallel(Viewing())
 
 
 MODELS = [
     *(Viewing, ViewingImages, ViewingWeights, MakingConstants, WritingThroughViews, Striding, ViewingInTraining),
-    *(flat, scripted, scripted_views, lazy, normalized_weights, parallel),
+    *(flat, scripted, scripted_views, lazy, normalized_weights, parallel, Sparse),
 ]
 
 
@@ -442,9 +463,10 @@ class Remembering(nn.Module):
         return self.rest(x - self.shift)
 
 
-def test_models_of_different_buffers_are_different_though_they_store_the_same():
+@pytest.mark.parametrize("make", [Remembering, Sparse], ids=["not stored", "sparse"])
+def test_models_of_different_buffers_are_different_though_all_else_is_the_same(make):
     x, y = pictures(), labels()
-    subjects = {up.evaluate(fresh(lambda shift=shift: Remembering(shift)), x, y, {}).subject for shift in (0.0, 0.5)}
+    subjects = {up.evaluate(fresh(lambda number=number: make(number)), x, y, {}).subject for number in (0.1, 0.5)}
     assert len(subjects) == 2
 
 
@@ -500,6 +522,7 @@ def unaware() -> nn.Module:
         (lambda f, x, y: up.evaluate(f, x, y.tolist(), {}), "labels must be a tensor, got a list"),
         (lambda f, x, y: up.fit(f, labeled=(x.numpy(), y)), "images must be a tensor, got a ndarray"),
         (lambda f, x, y: up.fit(f.requires_grad_(False), labeled=(x, y)), "no weight that training may change"),
+        (lambda f, x, y: up.fit(SparseWeights(), labeled=(x, y)), "sparse tensors are not trained, as mixing: make"),
         (lambda f, x, y: up.evaluate(f, x, y, {"none": nothing}), "what an attack returns must be a tensor"),
         (lambda f, x, y: up.evaluate(unaware(), x, y, {}), "weights made within torch.inference_mode"),
         (lambda f, x, y: up.SRT()(unaware(), up.Batch(x, y, x[:0]), torch.Generator()), "copy.deepcopy it there"),

@@ -76,6 +76,16 @@ class RemarkedWeights:
         return nn.Sequential(nn.Flatten(), Remarks(64, classes))
 
 
+@dataclass(frozen=True, kw_only=True)
+class SparseWeights:
+    """A network that keeps a sparse matrix beside its weights."""
+
+    def __call__(self, shape, classes):
+        network = nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
+        network[1].register_buffer("mixing", torch.eye(2).to_sparse())
+        return network
+
+
 def refused(*words):
     with pytest.raises(SystemExit) as stopped:
         main([*map(str, words)])
@@ -207,10 +217,13 @@ def test_lazy_layers_get_the_weights_of_the_seed(tmp_path):
     assert torch.equal(torch.rand(1), expected), "random numbers of the caller go on"
 
 
-def test_a_network_whose_state_cannot_be_kept_is_refused_before_it_is_trained(tmp_path):
+@pytest.mark.parametrize(("model", "kept"), [(RemarkedWeights(), "_extra_state"), (SparseWeights(), "mixing")])
+def test_a_network_whose_state_cannot_be_kept_is_refused_before_it_is_trained(model, kept, tmp_path):
     out = tmp_path / "run"
-    with pytest.raises(ValueError, match=r"the network keeps 1\._extra_state besides tensors.*: keep it in a buffer"):
-        up.train(replace(RECIPE, model=RemarkedWeights()), out)
+    with pytest.raises(
+        ValueError, match=rf"the network keeps 1\.{kept} besides dense tensors.*: keep it in a buffer"
+    ):
+        up.train(replace(RECIPE, model=model), out)
     assert not out.exists()
 
 

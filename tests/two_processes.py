@@ -162,6 +162,7 @@ class Odd(nn.Linear):
         self.register_buffer("seen", torch.rand(8) < 0.5)
         self.register_buffer("repeated", torch.randn(2, 1).expand(2, 3))
         self.register_buffer("nothing", torch.zeros(0))
+        self.register_buffer("sparse", torch.randn(3, 3).relu().to_sparse())
         self.register_buffer("unsaved", torch.randn(3, 2), persistent=False)
 
     def get_extra_state(self) -> object:

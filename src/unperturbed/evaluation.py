@@ -196,12 +196,21 @@ def fingerprint(f: nn.Module, images: Tensor, labels: Tensor, seed: int, batch: 
     unstored = [buffer for name, buffer in f.named_buffers() if name not in stored]
     for value in (*stored.values(), *unstored, *arrays_kept_by(strange), images, labels):
         if isinstance(value, Tensor):
-            digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+            for part in numbers_of(value.detach()):
+                digest.update(part.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
         elif isinstance(value, np.ndarray):
             digest.update(value.tobytes())
         else:
             digest.update(repr(value).encode())
     return digest.hexdigest()
+
+
+def numbers_of(tensor: Tensor) -> tuple[Tensor, ...]:
+    """The numbers that a tensor consists of; of a sparse one, where they are and what."""
+    if tensor.layout is torch.strided:
+        return (tensor,)
+    pairs = tensor.to_sparse().coalesce()
+    return pairs.indices(), pairs.values()
 
 
 @torch.no_grad()

@@ -95,6 +95,10 @@ class Images:
         classes = output_classes(f, as_float(labeled[:2]))
         check_labels(self.labels, len(labeled), classes)
         check_labels(self.validation_labels, len(self.validation), classes, "labels of held-out images")
+        sparse = [name for name, weight in f.named_parameters() if weight.layout is not torch.strided]
+        require(
+            not sparse, f"weights that are sparse tensors are not trained, as {', '.join(sparse)}: make them dense"
+        )
         trainable = any(weight.requires_grad for weight in f.parameters())
         require(trainable, "the model has no weight that training may change: set requires_grad of those that it may")
         absent = (self.labels.long().bincount(minlength=classes) == 0).nonzero().flatten().tolist()

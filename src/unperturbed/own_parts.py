@@ -65,10 +65,15 @@ def made_by(recipe: Recipe, shape: tuple[int, int, int], classes: int) -> nn.Mod
     check_model(f)
     if any(map(is_lazy, (*f.parameters(), *f.buffers()))):
         output_classes(f, torch.zeros(2, *shape))
-    other = ", ".join(name for name, value in f.state_dict().items() if not isinstance(value, Tensor))
-    refusal = f"the network keeps {other} besides tensors, which the file of its weights cannot hold"
-    require(not other, f"{refusal}: keep it in a buffer, or leave it to __init__")
+    other = ", ".join(name for name, value in f.state_dict().items() if not is_dense(value))
+    refusal = f"the network keeps {other} besides dense tensors, which the file of its weights cannot hold"
+    require(not other, f"{refusal}: keep it in a buffer, dense or with persistent=False, or leave it to __init__")
     return f
+
+
+def is_dense(value: object) -> bool:
+    """Whether that is a tensor, and not a sparse one."""
+    return isinstance(value, Tensor) and value.layout is torch.strided
 
 
 def is_by(recipe: Recipe, text: str | None) -> bool:

@@ -84,16 +84,19 @@ class Processes:
                 weights[place].grad = gradients[place] if elsewhere[place] else None
         return tuple(sums[len(weights) + 1 :])
 
+    @torch.no_grad()
     def share_first(self, f: nn.Module) -> None:
         """Give every process the weights and buffers of the first, also those that it saves nowhere.
 
-        They go as bytes: an exchange does not know all types, as int16.
+        They go as bytes: an exchange does not know all types, as int16. Sparse ones go as objects.
         """
         if self.alone:
             return
         self.wait_for_all()
         for tensor in (*f.parameters(), *f.buffers()):
-            if tensor.layout is torch.strided and tensor.numel():
+            if tensor.layout is not torch.strided:
+                tensor.copy_(self.of_first(tensor.detach().cpu()))
+            elif tensor.numel():
                 once = unrepeated(tensor.detach())
                 numbers = torch.empty(once.shape, dtype=once.dtype, device=once.device).copy_(once).view(-1)
                 group.broadcast(numbers.view(torch.uint8), src=0)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from reference import solvers as slow
-from unperturbed.losses import Against, ahead_of, answer_of, cross_entropy, margin, slope_of
+from unperturbed.losses import Against, ahead_of, answer_of, cross_entropy, kl, margin, slope_of
 
 
 @pytest.fixture
@@ -32,6 +32,19 @@ def test_a_loss_takes_labels_of_any_integer_type(loss, kind, logits, target):
 @pytest.mark.parametrize("loss", [cross_entropy, margin])
 def test_a_loss_is_differentiable(loss, logits, target):
     assert torch.autograd.gradcheck(lambda z: loss(z, target), (logits.requires_grad_(),))
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_losses_of_answers_of_16_bits_are_not_rounded_themselves(kind, rng):
+    """The KL of two answers to one image is far below 1, where their softmax in 16 bits is not far from it."""
+    one = torch.randn(200, 10, generator=rng)
+    other = (one + 0.05 * torch.randn(200, 10, generator=rng)).to(kind)
+    one, label = one.to(kind), one.argmax(1)
+    assert kl(one, other).min() > -1e-6
+    torch.testing.assert_close(kl(one, other), kl(one.float(), other.float()))
+    for target in (label, other.softmax(1)):
+        exact = target.float() if target.is_floating_point() else target
+        torch.testing.assert_close(cross_entropy(one, target), cross_entropy(one.float(), exact))
 
 
 def test_cross_entropy_of_no_opinion_is_the_logarithm_of_the_number_of_classes():

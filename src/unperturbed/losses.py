@@ -71,8 +71,13 @@ def of_each(values: Tensor, images: Tensor) -> Tensor:
 
 def cross_entropy(logits: Tensor, target: Tensor, *, smoothing: float = 0.0) -> Tensor:
     """-log p_target, for target classes, integers of any kind, or target distributions."""
-    meant = target if target.is_floating_point() else target.long()
-    return F.cross_entropy(logits, meant, reduction="none", label_smoothing=smoothing)
+    meant = at_least_float32(target) if target.is_floating_point() else target.long()
+    return F.cross_entropy(at_least_float32(logits), meant, reduction="none", label_smoothing=smoothing)
+
+
+def at_least_float32(values: Tensor) -> Tensor:
+    """The same values as float32 at least: in 16 bits the KL of two answers to one image is but rounding."""
+    return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
 def mean(values: Tensor) -> Tensor:
@@ -82,7 +87,7 @@ def mean(values: Tensor) -> Tensor:
 
 def kl(logits: Tensor, target: Tensor) -> Tensor:
     """KL(softmax(target) || softmax(logits)): how far an answer moved from another; differentiable in both."""
-    said, meant = logits.log_softmax(1), target.log_softmax(1)
+    said, meant = at_least_float32(logits).log_softmax(1), at_least_float32(target).log_softmax(1)
     return (meant.exp() * (meant - said)).sum(1)
 
 

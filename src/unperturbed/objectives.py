@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from .answers import frozen, outer_logits, own_opinion, passes
-from .losses import Against, cross_entropy, kl, mean
+from .losses import Against, at_least_float32, cross_entropy, kl, mean
 from .neighborhoods import in_a_line, require_each, require_radius
 from .solvers import PGD, Solver, Strongest, WorstOfK, require_choice, require_solver, takes
 
@@ -111,7 +111,7 @@ class SRT:
         pool = torch.cat([batch.x, batch.u])
         with frozen(f):
             opinion = own_opinion(f, pool) if batch.opinion is None else batch.opinion.detach()
-            predicted = opinion.argmax(1) if self.targets == "hard" else opinion.softmax(1)
+            predicted = opinion.argmax(1) if self.targets == "hard" else at_least_float32(opinion).softmax(1)
             perturbed = self.solver(Against(cross_entropy, f, predicted), pool, rng)
         again = [batch.x] if self.forward == "clean-again" else []
         on_clean, on_perturbed, *_ = outer_logits(f, batch.x, perturbed, *again, together=self.forward == "together")

@@ -17,7 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from two_processes import ATTACKED, EXTRAS, STEPS, go_on, network, recipe, run_steps
+from two_processes import ATTACKED, EXTRAS, STEPS, examined, go_on, network, recipe, run_steps
 from unperturbed import recipe as recipe_files
 from unperturbed import report as reports
 from unperturbed.cli import COMMANDS, main
@@ -354,6 +354,12 @@ def test_processes_write_one_report_which_is_that_of_a_process_alone(tmp_path):
     # What other processes found is not looked for again.
     main(["evaluate", str(together), *ATTACKED])
     assert reports.read(together / "report.json").dumps() == two.dumps()
+
+
+def test_each_process_makes_a_trust_card_by_itself(tmp_path):
+    start(2, "trust", tmp_path)
+    first, second = (json.loads((tmp_path / f"cards-{rank}.json").read_text()) for rank in range(2))
+    assert [*first, *second] == [examined()] * 3
 
 
 def test_a_process_alone_exchanges_nothing():

@@ -1,5 +1,6 @@
 """What several processes do in the tests: torchrun ... two_processes.py TASK FOLDER."""
 
+import json
 import os
 import sys
 import time
@@ -31,6 +32,7 @@ from unperturbed.runs import RunDirectory
 from unperturbed.schedules import Piecewise
 from unperturbed.solvers import FGSM
 from unperturbed.trainer import Trainer
+from unperturbed.trust import trust
 
 RECIPE = "digits-pixel-srt"
 ATTACKED = ["--attacks", "pgd,randadv,ddn", "--images", "70", "--batch", "16", "--device", "cpu"]
@@ -230,7 +232,23 @@ def wait_for_a_teacher(folder: Path) -> None:
     main(["train", RECIPE, "--out", str(folder / "run"), *TINY, "--labeler", "teacher", "--teacher.steps", "3"])
 
 
-TASKS = {"die": die_once, "full": fill_the_disk, "wait": wait_for_a_teacher}
+def examined() -> list[dict[str, str]]:
+    """What the trust card says of a small model."""
+    torch.manual_seed(0)
+    f, x = nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), torch.rand(50, 1, 8, 8)
+    return trust(f, x, f(x).argmax(1), seconds=600.0, device="cpu").plain()["findings"]
+
+
+def trust_by_the_first(folder: Path) -> None:
+    """The first process examines a model, while the other has nothing more to do, and then both do."""
+    with joined("cpu") as processes:
+        found = [examined()] if processes.first else []
+        processes.wait_for_all()
+        found.append(examined())
+    (folder / f"cards-{processes.rank}.json").write_text(json.dumps(found))
+
+
+TASKS = {"die": die_once, "full": fill_the_disk, "wait": wait_for_a_teacher, "trust": trust_by_the_first}
 
 if __name__ == "__main__":
     task, place = sys.argv[1], Path(sys.argv[2])

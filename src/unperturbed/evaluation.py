@@ -20,7 +20,7 @@ from .engine import Engine, Precision, arrays_kept_by, kept_by, layout_kept
 from .inputs import as_float, check_labels, check_model, check_pixels, output_classes, require, require_tensor
 from .packing import MOST_CLASSES
 from .printing import quoted
-from .processes import own_device, present
+from .processes import Processes, own_device, present
 from .report import AttackResult, Report
 from .risks import NO_CLASS, decided
 from .runtime import derived_seed, generator, pick_device, provenance, random_numbers_kept
@@ -237,14 +237,16 @@ def run_attack(
     watcher: AttackWatcher | None,
     unfinished: Unfinished | None = None,
     key: tuple[str, ...] = (),
+    processes: Processes | None = None,
 ) -> AttackResult:
     """What the attack made of f's predictions; its random numbers, and f's, depend on seed, name and place alone.
 
-    Batches that an earlier process attacked may be kept, under that key.
+    Batches that an earlier process attacked may be kept, under that key. All processes take part that have joined,
+    or those that are named.
     """
     started, device = time.perf_counter(), defender.device
-    after = clean.clone()
-    processes, parts = present(), {} if unfinished is None else unfinished.read(key)
+    after, processes = clean.clone(), processes or present()
+    parts = {} if unfinished is None else unfinished.read(key)
     earlier = sum(part.seconds for part in parts.values())
     for start in processes.own_part(list(range(0, len(images), batch))):
         part = slice(start, start + batch)

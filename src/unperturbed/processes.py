@@ -40,8 +40,11 @@ class Processes:
 
     @property
     def alone(self) -> bool:
-        """Whether there is nobody to exchange anything with; a group of one exchanges with itself."""
-        return self.count == 1 and not joined_any()
+        """Whether there is nobody to exchange anything with; a group of one exchanges with itself.
+
+        One of several that works by itself for a while is `Processes()`.
+        """
+        return self.count == 1 and not (joined_any() and group.get_world_size() == 1)
 
     def sum_(self, tensor: Tensor) -> Tensor:
         """Replace a tensor by its sum over all processes."""

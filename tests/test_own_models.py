@@ -541,6 +541,25 @@ def test_what_cannot_be_used_is_refused_in_a_sentence(use, words):
     assert words in str(refusal.value)
 
 
+def test_a_loop_of_ones_own_may_be_parallel_and_what_would_hang_or_drift_apart_is_refused():
+    x, y, solo = pictures(), labels(), fresh(flat)
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        f = nn.parallel.DistributedDataParallel(deepcopy(solo))
+        for model in (f, solo):
+            rng = torch.Generator().manual_seed(0)
+            up.SRT(solver=SOLVER)(model, up.Batch(x, y, x[:0]), rng).total.backward()
+        assert torch.equal(f.module[0].weight.grad, solo[0].weight.grad)
+        for use in (lambda: up.evaluate(f, x, y, {}), lambda: up.fit(f, labeled=(x, y)), lambda: up.trust(f, x, y)):
+            with pytest.raises(ValueError, match=r"give what it wraps, \.module"):
+                use()
+        f = nn.parallel.DistributedDataParallel(solo, static_graph=True)
+        with pytest.raises(ValueError, match="leave static_graph out"):
+            up.SRT(solver=SOLVER)(f, up.Batch(x, y, x[:0]), torch.Generator())
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_a_search_within_inference_mode_says_what_to_do():
     f = fresh(flat).eval()
     with torch.inference_mode(), pytest.raises(ValueError, match=r"use torch\.no_grad"):

@@ -47,6 +47,11 @@ def frozen(f: nn.Module) -> abc.Generator[None]:
             "weights made within torch.inference_mode have no gradients: make or load the model outside, or "
             "copy.deepcopy it there"
         )
+    if isinstance(f, nn.parallel.DistributedDataParallel) and f.static_graph:
+        raise ValueError(
+            "DistributedDataParallel(static_graph=True) takes the slopes of a search for those of a step, and "
+            "exchanges no others: leave static_graph out"
+        )
     try:
         f.eval()
         stop_gradients(parameter for parameter, _ in flags)

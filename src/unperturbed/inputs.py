@@ -129,6 +129,10 @@ def check_model(f: object) -> None:
     if isinstance(f, ExportedProgram):
         advice = UNFLATTEN
     require(isinstance(f, nn.Module), f"a model must be a torch.nn.Module, got {kind}: {advice}")
+    waiting = isinstance(f, nn.parallel.DistributedDataParallel)
+    require(
+        not waiting, "within DistributedDataParallel each pass waits for all processes: give what it wraps, .module"
+    )
     empty = isinstance(f, nn.Module) and any(weight.is_meta for weight in (*f.parameters(), *f.buffers()))
     require(not empty, "a model must have weights, this one lies on the device meta: give it some by to_empty")
 

@@ -356,6 +356,14 @@ def test_processes_write_one_report_which_is_that_of_a_process_alone(tmp_path):
     assert reports.read(together / "report.json").dumps() == two.dumps()
 
 
+def test_processes_that_were_given_different_images_are_refused(tmp_path):
+    start(2, "shares", tmp_path)
+    for rank in range(2):
+        said = json.loads((tmp_path / f"said-{rank}.json").read_text())
+        assert len(said) == 2
+        assert all("2 processes that have joined share their work" in sentence for sentence in said)
+
+
 def test_each_process_makes_a_trust_card_by_itself(tmp_path):
     start(2, "trust", tmp_path)
     first, second = (json.loads((tmp_path / f"cards-{rank}.json").read_text()) for rank in range(2))

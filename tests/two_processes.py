@@ -22,6 +22,8 @@ from unperturbed.averaging import Average
 from unperturbed.cli import main
 from unperturbed.data import Data
 from unperturbed.datasets import load
+from unperturbed.evaluation import evaluate
+from unperturbed.fitting import fit
 from unperturbed.images import Images, parts
 from unperturbed.neighborhoods import L2
 from unperturbed.objectives import SRT
@@ -248,7 +250,29 @@ def trust_by_the_first(folder: Path) -> None:
     (folder / f"cards-{processes.rank}.json").write_text(json.dumps(found))
 
 
-TASKS = {"die": die_once, "full": fill_the_disk, "wait": wait_for_a_teacher, "trust": trust_by_the_first}
+def refuse_shares(folder: Path) -> None:
+    """Each process has images of its own."""
+    f, digits, said = network(), load("digits"), list[str]()
+    with joined("cpu") as processes:
+        x, y = digits.test_images[processes.rank :: 2], digits.test_labels[processes.rank :: 2]
+        for use in (
+            lambda: evaluate(f, x, y, {}, device="cpu"),
+            lambda: fit(f, labeled=(x, y), steps=2, device="cpu"),
+        ):
+            try:
+                use()
+            except ValueError as error:
+                said.append(str(error))
+    (folder / f"said-{processes.rank}.json").write_text(json.dumps(said))
+
+
+TASKS = {
+    "shares": refuse_shares,
+    "die": die_once,
+    "full": fill_the_disk,
+    "wait": wait_for_a_teacher,
+    "trust": trust_by_the_first,
+}
 
 if __name__ == "__main__":
     task, place = sys.argv[1], Path(sys.argv[2])

@@ -44,11 +44,11 @@ class Images:
         for name in self.__slots__:
             part: Tensor | Reservoir = getattr(self, name)
             digest.update(f"{name} {part.dtype} {tuple(part.shape)} ".encode())
-            if isinstance(part, Tensor):
-                digest.update(part.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-            else:
+            if not isinstance(part, Tensor):
                 for piece in part.sample():
                     digest.update(piece)
+            elif part.numel():  # Where none is left of images that lie apart, there are no bytes to look at.
+                digest.update(part.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
     def some_of_each(self, count: int, rng: Generator) -> tuple[Tensor, Tensor, Tensor]:

@@ -124,6 +124,14 @@ class Processes:
         group.all_gather_object(values, value)
         return cast(list[Value], values)
 
+    def require_same(self, digest: abc.Callable[[], str]) -> None:
+        """Refuse images that are not the same in all processes: each works on a part of one batch."""
+        if not self.alone and len({*self.collected(digest())}) > 1:
+            raise ValueError(
+                f"{self.count} processes that have joined share their work among them, and were given different "
+                "images, labels, seeds or batches: give each of them all images, and the same settings"
+            )
+
     def own_part(self, items: list[Value]) -> list[Value]:
         """Every item belongs to one process; these belong to this one."""
         return items[self.rank :: self.count]

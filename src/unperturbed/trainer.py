@@ -54,6 +54,7 @@ class Trainer:
         engine = self.engine or engine_for(self.device, recipe.precision, self.remark)
         self.f = shared(self.f.to(self.device), self.processes, recipe.batchnorm)
         self.images = self.images.to(self.device)
+        self.processes.require_same(lambda: f"{self.images.checksum()} {recipe.seed} {recipe.batch}")
         self.images.check(self.f, recipe.data.crop)
         labels, held_out = self.images.labels.long(), self.images.validation_labels.long()
         self.images = replace(self.images, labels=labels, validation_labels=held_out)

@@ -394,6 +394,7 @@ def test_the_step_of_pgd_follows_from_eps_and_steps_unless_it_is_given():
         (lambda: fgsm(eps=-0.1), "Linf.eps must be a finite number of at least 0, got -0.1"),
         (lambda: random(draws=0), "WorstOfK.k must be at least 1, got 0"),
         (lambda: grid(Spatial), "Grid.around must be a neighborhood, as .*, got <class "),
+        (lambda: compound(Strongest(solvers=(PGD(),))), r"Strongest.around, in compound, must be a neighborhood"),
         (lambda: compound(PGD), r"each of Sequential.stages must be a solver, as .*, got <class "),
         (lambda: replace(pgd(), solver=PGD), r"Searched.solver must be a solver, as .*, got <class "),
         (lambda: replace(pgd(), within=Linf), r"Searched.within must be a neighborhood, as .*, got <class "),

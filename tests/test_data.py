@@ -33,7 +33,8 @@ def class_counts(labels: torch.Tensor, rows: torch.Tensor, classes: int) -> list
         ({"validation": -1}, "--data.validation must be at least 0, got -1"),
         ({"labeled": 5, "validation": 5}, "--data.validation 5 leaves none of the 5"),
         ({"split": "last"}, "--data.split must be balanced or first, got 'last'"),
-        ({"crop": -1}, "--data.crop must be at least 0, got -1"),
+        ({"crop": -1}, "--data.crop must be a whole number of at least 0, got -1"),
+        ({"crop": 1.5}, "--data.crop must be a whole number of at least 0, got 1.5"),
     ],
 )
 def test_data_refuses_bad_values(values, words):

@@ -107,6 +107,16 @@ def assert_same_terms_and_gradients(f, terms, outer, standard, robust):
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("objective", [SRT(solver=SOLVER), UAT(solver=SOLVER), AT(solver=SOLVER)])
+def test_bytes_among_floats_are_refused_in_a_sentence(objective, f, batch):
+    opinion = torch.zeros(10, 3) if isinstance(objective, AT) else None
+    mixed = batch._replace(u=(255 * batch.u).byte(), opinion=opinion)
+    with pytest.raises(
+        ValueError, match=r"got torch.float64 and torch.uint8: convert them, bytes by .float\(\) / 255"
+    ):
+        objective(f, mixed, seeded())
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # The compiler looks at it.
 @pytest.mark.parametrize("objective", COMPILED.values(), ids=COMPILED)
 def test_a_step_that_is_compiled_as_a_whole_has_the_terms_and_gradients_of_a_plain_one(f, batch, objective):

@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 
 from .answers import frozen, own_opinion
 from .losses import Loss
-from .objectives import SRT, Batch, Mixture, Objective, Terms, with_solvers
+from .objectives import SRT, Batch, Mixture, Objective, Terms, images_of, with_solvers
 from .solvers import Solver
 
 
@@ -40,7 +40,7 @@ class SameLabels:
         if batch.opinion is None:
             if self.asked == len(self.opinions):
                 with frozen(f):
-                    self.opinions.append(own_opinion(f, torch.cat([batch.x, batch.u])))
+                    self.opinions.append(own_opinion(f, images_of(batch)))
             self.asked += 1
             batch = batch._replace(opinion=self.opinions[self.asked - 1])
         return self.objective(f, batch, rng)

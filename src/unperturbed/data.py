@@ -1,6 +1,7 @@
 """What training needs of a data set: splits and augmentation."""
 
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Literal, NamedTuple
 
 import torch
@@ -49,8 +50,8 @@ class Data:
             raise ValueError(_no_training_left(self.validation, self.labeled))
         if self.split not in ("balanced", "first"):
             raise ValueError(f"--data.split must be balanced or first, got {self.split!r}: choose one of the two")
-        if self.crop < 0:
-            raise ValueError(f"--data.crop must be at least 0, got {self.crop}: use 0 for no crop")
+        if not isinstance(self.crop, Integral) or self.crop < 0:
+            raise ValueError(f"--data.crop must be a whole number of at least 0, got {self.crop}: use 0 for no crop")
 
     @property
     def sources(self) -> str:

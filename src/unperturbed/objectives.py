@@ -108,7 +108,7 @@ class SRT:
             raise ValueError(f"SRT.smoothing must be at least 0 and below 1, got {self.smoothing}")
 
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
-        pool = torch.cat([batch.x, batch.u])
+        pool = images_of(batch)
         with frozen(f):
             opinion = own_opinion(f, pool) if batch.opinion is None else batch.opinion.detach()
             predicted = opinion.argmax(1) if self.targets == "hard" else at_least_float32(opinion).softmax(1)
@@ -194,7 +194,7 @@ class UAT:
         require_choice("UAT.forward", self.forward, "separate", "together")
 
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
-        pool = torch.cat([batch.x, batch.u])
+        pool = images_of(batch)
         x, y = (batch.x, batch.y) if self.form == "OT" else with_pseudo_labels(batch)
         with frozen(f):
             present = own_opinion(f, pool)
@@ -266,4 +266,14 @@ def with_pseudo_labels(batch: Batch) -> tuple[Tensor, Tensor]:
     if batch.opinion is None or len(batch.u) == 0:
         return batch.x, batch.y
     guessed = batch.opinion[len(batch.x) :].argmax(1)
-    return torch.cat([batch.x, batch.u]), torch.cat([batch.y, guessed])
+    return images_of(batch), torch.cat([batch.y, guessed])
+
+
+def images_of(batch: Batch) -> Tensor:
+    """The labeled images and those of u, of one kind: among floats, bytes would be taken for numbers up to 255."""
+    if batch.x.dtype != batch.u.dtype:
+        raise ValueError(
+            f"the images x and u of a batch must be of one kind, floats in [0, 1], got {batch.x.dtype} and "
+            f"{batch.u.dtype}: convert them, bytes by .float() / 255"
+        )
+    return torch.cat([batch.x, batch.u])

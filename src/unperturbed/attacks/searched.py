@@ -156,6 +156,8 @@ def grid(around: Box = SPATIAL, *, points: tuple[int, ...] = (31, 5, 5)) -> Sear
 def compound(*stages: PGD | Grid | WorstOfK) -> Searched:
     """Solvers in sequence on the margin: PGD+ searches a grid around what PGD found, GridAdv+ the other way round."""
     solver = Sequential(stages=stages)
+    for stage in stages:
+        require_around(f"{type(stage).__name__}.around, in compound,", getattr(stage, "around", None))
     within = Composed(parts=tuple(stage.around for stage in stages))
     words = ", then ".join(f"{type(stage).__name__} in {stage.around}" for stage in stages)
     return Searched(solver=solver, loss=margin, within=within, budget=words)

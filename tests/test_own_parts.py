@@ -238,6 +238,18 @@ def test_a_grid_with_other_counts_than_parameters_is_refused_where_it_is_made():
     assert up.Grid(around=up.Affine(), points=(2, 2, 2, 2, 2)).points == (2, 2, 2, 2, 2)
 
 
+@pytest.mark.parametrize("objective", [up.AT, up.SRT, up.TRADES, up.KLR, up.UAT])
+@pytest.mark.parametrize(
+    ("solver", "got"),
+    [(lambda loss, x, rng: None, "got None"), (lambda loss, x, rng: x[:1], r"got \(1, 1, 8, 8\)")],
+    ids=["nothing", "one image"],
+)
+def test_a_solver_that_returns_no_images_is_told_what_to_return(objective, solver, got):
+    images, labels = torch.rand(4, 1, 8, 8), torch.arange(4)
+    with pytest.raises(ValueError, match=rf"a solver must return an x' for each x, images of shape .*, {got}"):
+        objective(solver=solver)(Tied(), up.Batch(images, labels, images[:0]), torch.Generator())
+
+
 @pytest.mark.parametrize(
     "answer",
     [lambda loss: up.Terms(standard=loss, robust=0.0), lambda loss: loss, lambda loss: (loss, loss)],

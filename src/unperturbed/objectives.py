@@ -12,7 +12,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from .answers import frozen, outer_logits, own_opinion, passes
-from .losses import Against, at_least_float32, cross_entropy, kl, mean
+from .losses import Against, Loss, at_least_float32, cross_entropy, kl, mean
 from .neighborhoods import in_a_line, require_each, require_radius
 from .solvers import PGD, Solver, Strongest, WorstOfK, require_choice, require_solver, takes
 
@@ -75,7 +75,7 @@ class AT:
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
         x, y = with_pseudo_labels(batch)
         with frozen(f):
-            perturbed = self.solver(Against(cross_entropy, f, y), x, rng)
+            perturbed = found_by(self.solver, Against(cross_entropy, f, y), x, rng)
         adversarial = mean(cross_entropy(f(perturbed), y))
         return Terms(standard=adversarial, robust=torch.zeros_like(adversarial))
 
@@ -112,7 +112,7 @@ class SRT:
         with frozen(f):
             opinion = own_opinion(f, pool) if batch.opinion is None else batch.opinion.detach()
             predicted = opinion.argmax(1) if self.targets == "hard" else at_least_float32(opinion).softmax(1)
-            perturbed = self.solver(Against(cross_entropy, f, predicted), pool, rng)
+            perturbed = found_by(self.solver, Against(cross_entropy, f, predicted), pool, rng)
         again = [batch.x] if self.forward == "clean-again" else []
         on_clean, on_perturbed, *_ = outer_logits(f, batch.x, perturbed, *again, together=self.forward == "together")
         standard = cross_entropy(on_clean, batch.y, smoothing=self.smoothing)
@@ -141,7 +141,7 @@ class TRADES:
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
         x, y = with_pseudo_labels(batch)
         with frozen(f):
-            perturbed = self.solver(Against(kl, f, own_opinion(f, x)), x, rng)
+            perturbed = found_by(self.solver, Against(kl, f, own_opinion(f, x)), x, rng)
         on_clean, on_perturbed = passes(f, x, perturbed)
         return Terms(standard=mean(cross_entropy(on_clean, y)), robust=self.weight * mean(kl(on_perturbed, on_clean)))
 
@@ -163,7 +163,7 @@ class KLR:
 
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
         with frozen(f):
-            perturbed = self.solver(Against(kl, f, own_opinion(f, batch.x)), batch.x, rng)
+            perturbed = found_by(self.solver, Against(kl, f, own_opinion(f, batch.x)), batch.x, rng)
         on_clean, on_perturbed = outer_logits(f, batch.x, perturbed, together=True)
         standard = mean(cross_entropy(on_clean, batch.y))
         if self.labels_on == "mixed":
@@ -198,8 +198,8 @@ class UAT:
         x, y = (batch.x, batch.y) if self.form == "OT" else with_pseudo_labels(batch)
         with frozen(f):
             present = own_opinion(f, pool)
-            perturbed = self.solver(Against(kl, f, present), pool, rng)
-            shown = x if self.form == "OT" else self.solver(Against(cross_entropy, f, y), x, rng)
+            perturbed = found_by(self.solver, Against(kl, f, present), pool, rng)
+            shown = x if self.form == "OT" else found_by(self.solver, Against(cross_entropy, f, y), x, rng)
         on_perturbed, on_shown = outer_logits(f, perturbed, shown, together=self.forward == "together")
         consistency = self.weight * mean(kl(on_perturbed, present))
         return Terms(standard=mean(cross_entropy(on_shown, y)), robust=consistency)
@@ -267,6 +267,15 @@ def with_pseudo_labels(batch: Batch) -> tuple[Tensor, Tensor]:
         return batch.x, batch.y
     guessed = batch.opinion[len(batch.x) :].argmax(1)
     return images_of(batch), torch.cat([batch.y, guessed])
+
+
+def found_by(solver: Solver, loss: Loss, x: Tensor, rng: Generator) -> Tensor:
+    """The x' of a solver, also of one of somebody else."""
+    found: object = solver(loss, x, rng)
+    if not isinstance(found, Tensor) or found.shape != x.shape:
+        given = tuple(found.shape) if isinstance(found, Tensor) else in_a_line(found)
+        raise ValueError(f"a solver must return an x' for each x, images of shape {tuple(x.shape)}, got {given}")
+    return found
 
 
 def images_of(batch: Batch) -> Tensor:

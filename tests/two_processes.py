@@ -18,6 +18,7 @@ from torch import nn
 
 from tiny import trainer_with
 from unperturbed import training
+from unperturbed.attacks import fgsm
 from unperturbed.averaging import Average
 from unperturbed.cli import main
 from unperturbed.data import Data
@@ -256,7 +257,7 @@ def refuse_shares(folder: Path) -> None:
     with joined("cpu") as processes:
         x, y = digits.test_images[processes.rank :: 2], digits.test_labels[processes.rank :: 2]
         for use in (
-            lambda: evaluate(f, x, y, {}, device="cpu"),
+            lambda: evaluate(f, x, y, {"fgsm": fgsm()}, device="cpu"),
             lambda: fit(f, labeled=(x, y), steps=2, device="cpu"),
         ):
             try:

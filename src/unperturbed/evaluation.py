@@ -92,7 +92,8 @@ def evaluate(
         f"the model tells {classes:,} classes apart, a report holds up to {MOST_CLASSES:,}: give it one with fewer",
     )
     check_labels(labels, len(images), classes)
-    present().require_same(lambda: fingerprint(nn.Identity(), images, labels, seed, batch))
+    if attacks:
+        present().require_same(lambda: fingerprint(nn.Identity(), images, labels, seed, batch))
     defenders: dict[Precision, Defender] = {}
     with frozen(f), layout_kept(f), random_numbers_kept(where), Engine().arithmetic():
         torch.manual_seed(derived_seed(seed, "clean"))  # A classifier may answer by random numbers.

@@ -2,6 +2,7 @@
 
 import operator
 from collections import Counter
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -86,7 +87,7 @@ def rewritten(
             continue
         if not fetched.isdisjoint({f"{node.target}.weight", f"{node.target}.bias"}):
             continue  # What else is made of its weights is made of those of the network, not of merged ones.
-        behind = next(iter(node.users)) if len(node.users) == 1 else node
+        behind = only_user(node) or node
         norm = called(whole, behind, nn.BatchNorm2d) or called(whole, behind, nn.SyncBatchNorm)
         if norm is not None and (norm.running_var is None or calls[behind.target] > 1):
             norm = None
@@ -160,19 +161,16 @@ def stand_alone(module: fx.GraphModule, whole: nn.Module, calls: Counter[Any]) -
         norm = called(whole, node, nn.BatchNorm2d)
         if norm is None or norm.running_var is None or calls[node.target] > 1:
             continue
-        last, leak = node, 1.0
+        done, leak = [node], 1.0
         if (behind := only_user(node)) is not None and (slope := leak_of(module, behind)) is not None:
-            last, leak = behind, slope
+            done, leak = [node, behind], slope
         names = [f"{kind}_of_norm_{len(found)}" for kind in ("factor", "shift")]
         for name in names:
             module.register_buffer(name, torch.zeros_like(norm.running_var))
         found.append(Alone(norm, *(module.get_buffer(name) for name in names)))
-        with module.graph.inserting_before(last):
+        with module.graph.inserting_before(done[-1]):
             numbers = [module.graph.get_attr(name) for name in names]
-            one = module.graph.call_function(SCALED, (node.args[0], *numbers, leak))
-        last.replace_all_uses_with(one)
-        for part in (last, node) if last is not node else (node,):
-            module.graph.erase_node(part)
+            put_in_place(done, module.graph.call_function(SCALED, (node.args[0], *numbers, leak)))
     return found
 
 
@@ -184,16 +182,13 @@ def average_at_once(module: fx.GraphModule, whole: nn.Module) -> None:
             continue
         if pool.stride != size or pool.padding != 0 or pool.divisor_override is not None:
             continue
-        last, zeros = node, (0, 0)
+        done, zeros = [node], (0, 0)
         if (behind := only_user(node)) is not None and (pad := called(whole, behind, nn.ZeroPad3d)) is not None:
             *around, before, after = pad.padding
             if not any(around) and min(before, after) >= 0:
-                last, zeros = behind, (before, after)
-        with module.graph.inserting_before(last):
-            one = module.graph.call_function(POOLED, (node.args[0], size, pool.ceil_mode, *zeros))
-        last.replace_all_uses_with(one)
-        for part in (last, node) if last is not node else (node,):
-            module.graph.erase_node(part)
+                done, zeros = [node, behind], (before, after)
+        with module.graph.inserting_before(done[-1]):
+            put_in_place(done, module.graph.call_function(POOLED, (node.args[0], size, pool.ceil_mode, *zeros)))
 
 
 def leak_of(module: nn.Module, node: fx.Node) -> float | None:
@@ -230,9 +225,14 @@ def absorb(module: fx.GraphModule, node: fx.Node, convolution: nn.Conv2d, *, our
         x, added = parts
         dtype = graph.call_function(getattr, (weight, "dtype"))
         whole = graph.call_function(CONVOLUTION, (x, weight, bias, added, leak, stride.pop(), padding.pop(), dtype))
-    done[-1].replace_all_uses_with(whole)
+    put_in_place(done, whole)
+
+
+def put_in_place(done: Sequence[fx.Node], one: fx.Node) -> None:
+    """Let one operation stand in the place of several, each of which only the next one uses."""
+    done[-1].replace_all_uses_with(one)
     for part in reversed(done):
-        graph.erase_node(part)
+        part.graph.erase_node(part)
 
 
 def only_user(node: fx.Node) -> fx.Node | None:

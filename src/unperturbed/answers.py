@@ -37,9 +37,20 @@ def passes(f: nn.Module, *batches: Tensor) -> tuple[Tensor, ...]:
 
 
 @contextmanager
+def in_evaluation_mode(f: nn.Module) -> abc.Generator[None]:
+    """Evaluation mode for a while; then each module is in the mode that it was in."""
+    modes = [(module, module.training) for module in f.modules()]
+    try:
+        f.eval()
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+@contextmanager
 def frozen(f: nn.Module) -> abc.Generator[None]:
     """Evaluation mode and no parameter gradients while an adversary queries f; both are restored, come what may."""
-    modes = [(module, module.training) for module in f.modules()]
     # Weights that torch.func.functional_call was given may be results of operations, which have no flag to change.
     flags = [(parameter, parameter.requires_grad) for parameter in f.parameters() if parameter.is_leaf]
     if not torch.is_inference_mode_enabled() and any(parameter.is_inference() for parameter, _ in flags):
@@ -53,12 +64,10 @@ def frozen(f: nn.Module) -> abc.Generator[None]:
             "exchanges no others: leave static_graph out"
         )
     try:
-        f.eval()
-        stop_gradients(parameter for parameter, _ in flags)
-        yield
+        with in_evaluation_mode(f):
+            stop_gradients(parameter for parameter, _ in flags)
+            yield
     finally:
-        for module, mode in modes:
-            module.training = mode
         for parameter, flag in flags:
             if parameter.requires_grad != flag:
                 parameter.requires_grad_(flag)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from ..answers import in_evaluation_mode
 from .faithful import agree, draws_numbers, makes_slopes
 from .layouts import PLAIN, Layout, lay_out
 from .rewriting import Alone, Merged, Whole, rewritten
@@ -54,19 +55,15 @@ def constant(
     """
     if hooked(f) or any(weight.is_floating_point() and weight.dtype != images.dtype for weight in f.parameters()):
         return None  # One that converts images to the type of its weights would convert them to one the copy has not.
-    modes = [(module, module.training) for module in f.modules()]
     try:
-        f.eval()
-        if draws_numbers(f, images) or makes_slopes(f, images):
-            return None
-        with torch.enable_grad():  # A network may ask whether gradients are wanted: attacks want them.
-            module, merged = rewritten(f, for_tensor_cores=dtype == torch.bfloat16, launched=launched)
-        faithful = answers_alike(linked(module, merged, f), f, images, layout)
+        with in_evaluation_mode(f):
+            if draws_numbers(f, images) or makes_slopes(f, images):
+                return None
+            with torch.enable_grad():  # A network may ask whether gradients are wanted: attacks want them.
+                module, merged = rewritten(f, for_tensor_cores=dtype == torch.bfloat16, launched=launched)
+            faithful = answers_alike(linked(module, merged, f), f, images, layout)
     except Exception:  # Tracing runs a stranger's code on stand-ins for tensors, which fails in all ways there are.
         return None
-    finally:
-        for part, mode in modes:
-            part.training = mode
     if not faithful:
         return None
     for layer in module.modules():

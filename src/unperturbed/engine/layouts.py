@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
+from ..answers import in_evaluation_mode
 from ..runtime import random_numbers_kept
 from .arithmetic import Engine
 from .convolutions import NarrowConvolutions
@@ -125,14 +126,8 @@ def goes_through(network: nn.Module, images: Tensor, layout: Layout, engine: Eng
 @contextmanager
 def trial(f: nn.Module, images: Tensor) -> abc.Generator[None]:
     """Evaluation mode, exact arithmetic and no gradients for a while, of which nothing is left."""
-    modes = [(module, module.training) for module in f.modules()]
-    try:
-        f.eval()
-        with torch.no_grad(), random_numbers_kept(images.device), Engine().arithmetic():
-            yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
+    with in_evaluation_mode(f), torch.no_grad(), random_numbers_kept(images.device), Engine().arithmetic():
+        yield
 
 
 def lay_out(network: nn.Module, layout: torch.memory_format) -> None:

@@ -137,12 +137,8 @@ def value_of(option: str, words: list[str]) -> str | None:
 
     Another option is no value: that one is missing is said where options are read.
     """
-    found = None
-    for word, following in zip_longest(words, words[1:], fillvalue="--"):
-        name, equals, value = word.partition("=")
-        if name == option and (equals or not following.startswith("--")):
-            found = value if equals else following
-    return found
+    _, values = without_option(option, words)
+    return values[-1] if values else None
 
 
 def without_option(option: str, words: list[str]) -> tuple[list[str], list[str]]:

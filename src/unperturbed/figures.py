@@ -1,7 +1,6 @@
 """Figures for papers, drawn with matplotlib: surfaces in 3D beside their contours, and panels of curves."""
 
 import io
-import os
 from collections.abc import Mapping, Sequence
 from math import ceil
 from pathlib import Path
@@ -15,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from .curves import Line, Panel
-from .files import explained, write_anew
+from .files import write_anew
 from .printing import printable
 from .surfaces import Surface
 
@@ -56,19 +55,6 @@ def files_for(out: Path) -> list[Path]:
             "or with no ending at all, for a PNG and a PDF"
         )
     return [out.with_suffix(".png"), out.with_suffix(".pdf")]
-
-
-def require_writable(files: Sequence[Path]) -> None:
-    """Refuse, before any work is done, files that could not be written after it."""
-    for file in files:
-        folder = next(parent for parent in file.absolute().parents if parent.exists())
-        with explained(file):
-            if file.is_dir():
-                raise IsADirectoryError("it is a directory")
-            if not folder.is_dir():
-                raise NotADirectoryError(f"{folder} is no directory")
-            if not os.access(folder, os.W_OK):
-                raise PermissionError(f"{folder} may not be written to")
 
 
 def save(figure: Figure, files: Sequence[Path]) -> None:

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -47,6 +47,19 @@ def write_anew(path: Path, content: bytes) -> None:
     with explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, content)
+
+
+def require_writable(files: Sequence[Path]) -> None:
+    """Refuse, before any work is done, files that could not be written after it."""
+    for file in files:
+        folder = next(parent for parent in file.absolute().parents if parent.exists())
+        with explained(file):
+            if file.is_dir():
+                raise IsADirectoryError("it is a directory")
+            if not folder.is_dir():
+                raise NotADirectoryError(f"{folder} is no directory")
+            if not os.access(folder, os.W_OK):
+                raise PermissionError(f"{folder} may not be written to")
 
 
 def set_aside(path: Path) -> Path:

@@ -20,7 +20,8 @@ from ..curves import (
     training_curves,
 )
 from ..datasets import load
-from ..figures import draw_panels, files_for, require_writable, save
+from ..figures import draw_panels, files_for, save
+from ..files import require_writable
 from ..neighborhoods import Linf
 from ..printing import nearest, printable, quoted
 from ..progress import watching

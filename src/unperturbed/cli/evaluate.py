@@ -18,8 +18,7 @@ from ..datasets import Dataset, load
 from ..engine import Precision
 from ..evaluation import evaluate as evaluate_model
 from ..evaluation import settings_of
-from ..figures import require_writable
-from ..files import numbers_in, set_aside, write_whole
+from ..files import numbers_in, require_writable, set_aside, write_whole
 from ..locks import by_turns
 from ..page.again import EXTENTS, looked_at
 from ..processes import joined

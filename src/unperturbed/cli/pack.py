@@ -10,8 +10,7 @@ import numpy as np
 
 from .. import recipes
 from ..datasets import Dataset, load
-from ..figures import require_writable
-from ..files import write_anew
+from ..files import require_writable, write_anew
 from ..gathering import Gathered, found_in, gathered, told_at_once, troubles, without
 from ..pictures import Color, pictures_in, read_pictures
 from ..printing import counted, in_shell, printable, shortened

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from ..comparison import compared
 from ..datasets import Dataset, load
-from ..figures import draw_surfaces, files_for, require_writable, save
+from ..figures import draw_surfaces, files_for, save
+from ..files import require_writable
 from ..printing import printable
 from ..recipes import usual_budget
 from ..runtime import pick_device

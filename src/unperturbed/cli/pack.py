@@ -1,7 +1,6 @@
 """`unperturbed pack`."""
 
 import io
-import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from ..printing import counted, in_shell, printable, shortened
 from ..repeats import repeats
 from ..solvers import require_count
 from .options import leading_words, parse, refuse_options
+from .saying import say
 
 RECIPE = "digits-pixel-srt"
 """that is proposed for pictures of one's own: its network is small"""
@@ -83,9 +83,9 @@ def pack(arguments: list[str]) -> None:
     if found.others:
         endings = ", ".join(sorted({path.suffix or path.name for path in found.others}))
         some = shortened(f"{counted(len(found.others), 'file')} with names that no pictures have ({endings})")
-        print(f"unperturbed: left out: {some}", file=sys.stderr)
+        say(f"left out: {some}")
     if made.repeated:
-        print(f"unperturbed: {made.repeated}", file=sys.stderr)
+        say(made.repeated)
 
 
 def pack_unlabeled(folder: Path, out: Path, like: Dataset, command: Pack) -> None:
@@ -103,14 +103,14 @@ def pack_unlabeled(folder: Path, out: Path, like: Dataset, command: Pack) -> Non
     made = f"{counted(len(images), 'unlabeled image')} of {' x '.join(map(str, like.use.shape))}"
     print(printable(f"{out}: {made}; next: add --unlabeled {in_shell(out)} to a training on {command.like}"))
     if repeated := repeats(like.test_images, images):
-        print(f"unperturbed: {repeated}", file=sys.stderr)
+        say(repeated)
 
 
 def told_if_skipped(paths: Sequence[Path], *, skip: bool) -> Collection[Path]:
     """Those that cannot be read, of which it is said that they are left out; none where none is to be."""
     damaged = troubles(paths) if skip else {}
     for sentence in damaged.values():
-        print(printable(f"unperturbed: left out: {sentence}"), file=sys.stderr)
+        say(f"left out: {sentence}")
     return damaged
 
 

@@ -25,7 +25,7 @@ from ..risks import NO_CLASS
 from ..runs import RunDirectory
 from ..runtime import pick_device
 from .options import leading_words, parse_with_budget, refuse_options
-from .saying import columns
+from .saying import columns, say
 
 STANDS = "stands"
 NO_ANSWER = "NaN"
@@ -70,7 +70,7 @@ def predict(arguments: list[str]) -> None:
         refuse_options(rest, "no attack is asked for: add --attacks quick", "--budget.", "--seed")
     attacks = chosen(command.budget.attacks(), command.attacks) if command.attacks else {}
     for option in idle_options(command.budget, usual_budget(name), attacks):
-        print(f"unperturbed: {option} changes none of {', '.join(attacks)}: name other attacks", file=sys.stderr)
+        say(f"{option} changes none of {', '.join(attacks)}: name other attacks")
     found = {word: pictures_in(Path(word)) for word in words[1:]}
     if empty := [word for word, pictures in found.items() if not pictures]:
         raise ValueError(f"{printable(Path(empty[0]))} holds no picture: name a picture, or a folder of pictures")

@@ -1,9 +1,15 @@
 """Words of strangers, made fit to print: names of files and classes may hold anything."""
 
 import difflib
+import io
 import shlex
 from collections.abc import Iterable
 from errno import EDQUOT, ENOSPC
+from typing import cast
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 LONGEST = 300
 
@@ -44,6 +50,16 @@ def in_shell(path: object) -> str:
     """A path as it is to be written in a command that is shown for copying: quoted, and never taken for an option."""
     word = str(path)
     return printable(shlex.quote(f"./{word}" if word.startswith("-") else word))
+
+
+def shown(*parts: Table | Text, color: bool, width: int) -> str:
+    """Tables and texts as a terminal of that width shows them; in them nothing is markup."""
+    console = Console(
+        file=io.StringIO(), force_terminal=color, width=width, highlight=False, markup=False, emoji=False
+    )
+    for part in parts:
+        console.print(part)
+    return cast(io.StringIO, console.file).getvalue()
 
 
 def spelled(letter: str) -> str:

@@ -1,22 +1,20 @@
 """A report: what an evaluation found, for each image, with all that is needed to make it again."""
 
-import io
 import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf, isfinite, sqrt
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
 from .files import numbers_in
 from .packing import MOST_BYTES, packed, unpacked
-from .printing import counted, in_shell, printable, quoted, shortened
+from .printing import counted, in_shell, printable, quoted, shortened, shown
 from .risks import NO_CLASS, adversarial_risk, robust_risk, standard_risk
 from .runtime import provenance_of_both
 
@@ -169,11 +167,7 @@ class Report:
             table.add_row(printable(row["name"]), *percent(row), *risks, f"{row['seconds']:.1f}", budget)
         if len(self.attacks) > 1:
             table.add_row("worst case of all", *percent(summary["worst_case"]), "", "", "", "")
-        console = Console(
-            file=io.StringIO(), force_terminal=color, width=width, highlight=False, markup=False, emoji=False
-        )
-        console.print(table)
-        return cast(io.StringIO, console.file).getvalue()
+        return shown(table, color=color, width=width)
 
     def dumps(self) -> str:
         """The report as JSON text: the numbers to read, and the predictions they come from."""
@@ -284,8 +278,9 @@ def finite_or_none(size: float | None) -> float | None:
     return size if size is not None and isfinite(size) else None
 
 
-def wilson(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson's interval of a share; at 95 % by default."""
+def wilson(successes: int, trials: int) -> tuple[float, float]:
+    """Wilson's interval of a share, at 95 %."""
+    z = 1.959964
     share, scale = successes / trials, 1 + z * z / trials
     center = (share + z * z / (2 * trials)) / scale
     half = z / scale * sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))

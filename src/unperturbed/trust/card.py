@@ -1,17 +1,15 @@
 """The trust card: what was checked before the numbers of an evaluation are believed, and what was found."""
 
-import io
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from math import inf
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..printing import counted, printable, quoted, shortened
+from ..printing import counted, printable, quoted, shortened, shown
 
 Verdict = Literal["pass", "flag", "skipped"]
 STYLES: Mapping[Verdict, str] = {"pass": "green", "flag": "bold red", "skipped": "dim"}
@@ -97,13 +95,11 @@ class Card:
         table.add_column("what was measured", overflow="fold")
         for finding in self.findings:
             table.add_row(finding.check, Text(finding.verdict, STYLES[finding.verdict]), finding.figure)
-        console = Console(
-            file=io.StringIO(), force_terminal=color, width=width, highlight=False, markup=False, emoji=False
+        advice = (
+            Text(f"{finding.check}: ", STYLES["flag"]) + Text(f"{finding.why} {finding.remedy}")
+            for finding in self.flags
         )
-        console.print(table)
-        for finding in self.flags:
-            console.print(Text(f"{finding.check}: ", STYLES["flag"]) + Text(f"{finding.why} {finding.remedy}", ""))
-        return cast(io.StringIO, console.file).getvalue()
+        return shown(table, *advice, color=color, width=width)
 
     def plain(self) -> dict[str, Any]:
         """The card in values that JSON can hold."""

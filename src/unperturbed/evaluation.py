@@ -160,6 +160,12 @@ def settings_of(attack: object) -> str:
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(attack))
 
 
+def holds(report: Report, attacks: Mapping[str, Attack]) -> bool:
+    """Whether a report has all of these attacks, with these settings."""
+    made = {(result.name, result.settings) for result in report.attacks}
+    return all((name, settings_of(attack)) in made for name, attack in attacks.items())
+
+
 def tells_itself_apart(attack: Attack) -> bool:
     """Whether other settings would be other words: objects without a repr and lambdas all have the same."""
     return not re.search(r" object at 0x|<lambda>|<locals>", repr(attack)) and not holds_more_than_words(attack)

@@ -91,12 +91,6 @@ class Report:
                 return result
         raise KeyError(f"no attack {name!r} in this report, which has {', '.join(r.name for r in self.attacks)}")
 
-    def lacks(self, other: "Report") -> bool:
-        """Whether the other report holds a result that is not in this one: on another subject, or by other means."""
-        known = {(result.name, result.settings, result.precision) for result in self.attacks}
-        held = {(result.name, result.settings, result.precision) for result in other.attacks}
-        return bool(held - known) or (bool(held) and self.subject != other.subject)
-
     def with_attacks_of(self, other: "Report") -> "Report":
         """The report with attacks that it lacks and another on the same subject holds; provenance tells of both."""
         names = {result.name for result in self.attacks}

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,12 +12,11 @@ from torch import Tensor, nn
 
 from .. import recipe as recipe_files
 from .. import report as reports
-from ..attacks import Attack
 from ..comparison import Run
 from ..datasets import Dataset, load
 from ..engine import Precision
 from ..evaluation import evaluate as evaluate_model
-from ..evaluation import settings_of
+from ..evaluation import holds, settings_of
 from ..files import numbers_in, require_writable, set_aside, write_whole
 from ..locks import by_turns
 from ..page.again import EXTENTS, looked_at
@@ -131,7 +130,7 @@ def evaluate(arguments: list[str]) -> None:
         try:
             require_writable([run.report])
         except OSError:
-            if command.trust or lacks(evaluated({}), attacks):
+            if command.trust or not holds(evaluated({}), attacks):
                 raise
         report = evaluated(attacks, save=reporter.save)
         if not processes.first:
@@ -217,12 +216,6 @@ def within(report: Report, budget: Budget) -> Report:
     settings = {name: settings_of(attack) for name, attack in budget.attacks().items()}
     kept = (result for result in report.attacks if settings.get(result.name, result.settings) == result.settings)
     return replace(report, attacks=tuple(kept))
-
-
-def lacks(report: Report, attacks: Mapping[str, Attack]) -> bool:
-    """Whether any of these attacks is not in the report as it would be made."""
-    there = {(result.name, result.settings) for result in report.attacks}
-    return any((name, settings_of(attack)) not in there for name, attack in attacks.items())
 
 
 def trusted(command: Evaluate, model: nn.Module, images: Tensor, labels: Tensor, watcher: Bars | Lines) -> Card:

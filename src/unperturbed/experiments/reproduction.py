@@ -11,7 +11,7 @@ from torch import nn
 from .. import report as reports
 from .. import sweeps
 from ..datasets import Dataset, load
-from ..evaluation import evaluate, settings_of
+from ..evaluation import evaluate, holds
 from ..files import numbers_in, set_aside, write_whole
 from ..guards import DivergedError
 from ..progress import Bars, Lines, Titled
@@ -152,8 +152,9 @@ class Reproduction:
     def complete(self, run: PlannedRun) -> bool:
         """Whether all attacks are made and all surfaces measured."""
         path = self.out / run.name
-        report = own_report(path / "report.json")
-        if report is None or not (path / "model.safetensors").is_file():
+        directory = RunDirectory(path)
+        report = own_report(directory.report)
+        if report is None or not directory.weights.is_file():
             return False
         if not shows(report, run, self.wanted(run)) or not self.slow_are_made(run):
             return False
@@ -167,7 +168,7 @@ class Reproduction:
                 for fraction in run.trial.fractions
             ):
                 return False
-        if RunDirectory(path).has_checkpoint or not self.surfaces_are_measured(run):
+        if directory.has_checkpoint or not self.surfaces_are_measured(run):
             return False
         weights, other = path / OTHER_WEIGHTS, own_report(path / OTHER_REPORT)
         return not weights.is_file() or (other is not None and shows(other, run, self.quick(run)))
@@ -190,9 +191,9 @@ class Reproduction:
         recipe = directory.read_recipe()
         dataset = tested(load(recipe.data.name, self.folder), run.scale)
         model = fresh_model(recipe, dataset)
-        settle(directory.path, model, dataset, pick_device(self.device))
-        directory.read_weights(model)
         where = pick_device(self.device)
+        settle(directory.path, model, dataset, where)
+        directory.read_weights(model)
         if self.evidence and (said := recall(run, model, dataset, directory, self.evidence, where)):
             Titled(self.watcher, run.name).warned(said)
         watcher = Stopping(self.watcher, run.name, self.stop)
@@ -221,7 +222,7 @@ class Reproduction:
                 unfinished=Unfinished(directory.path / FILE),
             )
         if not self.surfaces_are_measured(run):
-            measured = surfaces_around(model.to(pick_device(self.device)), dataset, run.trial, run.scale)
+            measured = surfaces_around(model.to(where), dataset, run.trial, run.scale)
             note(directory.path, surfaces=measured)
         if (other := other_weights(directory.path)) is not None:
             model.load_state_dict(other)
@@ -244,7 +245,7 @@ class Reproduction:
         """Attack a model and keep the report there, and one set aside that holds what the new one does not."""
 
         def save(report: Report) -> None:
-            if path.exists() and report.lacks(reports.read(path)):
+            if path.exists() and sweeps.means_of(reports.read(path)) - sweeps.means_of(report):
                 set_aside(path)
             write_whole(path, report.dumps().encode())
 
@@ -269,12 +270,6 @@ class Reproduction:
         )
         save(report)
         return report
-
-
-def holds(report: Report, attacks: Mapping[str, Any]) -> bool:
-    """Whether a report has all of these attacks, with these settings."""
-    made = {(result.name, result.settings) for result in report.attacks}
-    return all((name, settings_of(attack)) in made for name, attack in attacks.items())
 
 
 def shows(report: Report, run: PlannedRun, attacks: Mapping[str, Any]) -> bool:

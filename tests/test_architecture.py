@@ -10,8 +10,8 @@ PACKAGE = Path(__file__).parent.parent / "src" / "unperturbed"
 LAYERS = [
     {"printing", "version", "signals"},
     {"npz", "trees", "repeats", "meeting"},
-    {"runtime", "progress", "inputs", "formats", "pictures", "processes", "locks", "files"},
-    {"neighborhoods", "losses", "answers", "events", "misnamed"},
+    {"runtime", "progress", "inputs", "pictures", "processes", "locks", "files"},
+    {"neighborhoods", "losses", "answers", "events", "misnamed", "formats"},
     {"solvers", "risks", "models", "batches", "data", "datasets", "gathering", "schedules", "averaging", "reservoir"},
     {"objectives", "attacks"},
     {"engine", "cutting", "packing"},

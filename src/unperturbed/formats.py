@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .inputs import check_range
 from .npz import Array, most_expanded, plain_arrays, read_bounded
 from .printing import printable, shortened
 
@@ -142,14 +143,7 @@ def _as_images(array: Array, what: str) -> Tensor:
 
 def _as_bytes(fractions: Array, what: str) -> Array:
     low, high = float(fractions.min(initial=0)), float(fractions.max(initial=0))
-    if not math.isfinite(low + high):
-        raise ValueError(f"{what} must be finite, got NaN or infinity: look for the step that made them so")
-    if low < 0:
-        raise ValueError(
-            f"{what} must lie in [0, 1], got a minimum of {low}: leave the shifting to models.Normalize, put first"
-        )
-    if high > 1:
-        raise ValueError(f"{what} must lie in [0, 1], got a maximum of {high}: divide by 255 or store them as uint8")
+    check_range(low, high, what, "divide by 255 or store them as uint8")
     return np.rint(fractions * 255).astype(np.uint8)
 
 

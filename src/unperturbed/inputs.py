@@ -32,6 +32,11 @@ def check_images(images: Tensor, what: str = "images") -> None:
     if not images.numel():
         return
     low, high = (float(bound) for bound in images.detach().aminmax())
+    check_range(low, high, what, remedy_of_maximum(high))
+
+
+def check_range(low: float, high: float, what: str, remedy: str) -> None:
+    """Refuse pixels that are not finite or lie outside [0, 1]; the remedy is for a maximum above 1."""
     if not math.isfinite(low + high):
         raise ValueError(f"{what} must be finite, got NaN or infinity: look for the step that made them so")
     if low < 0:
@@ -39,7 +44,7 @@ def check_images(images: Tensor, what: str = "images") -> None:
             f"{what} must lie in [0, 1], got a minimum of {low}: leave the shifting to models.Normalize, put first"
         )
     if high > 1:
-        raise ValueError(f"{what} must lie in [0, 1], got a maximum of {high}: {remedy_of_maximum(high)}")
+        raise ValueError(f"{what} must lie in [0, 1], got a maximum of {high}: {remedy}")
 
 
 def remedy_of_maximum(high: float) -> str:

@@ -7,10 +7,7 @@ from typing import Self
 import torch
 from torch import Generator, Tensor
 
-from .definition import TOLERANCE, is_image, relative, require_radius, to_be_drawn
-
-SMALLEST = torch.finfo(torch.float32).tiny
-"""what a sum is divided by at least"""
+from .definition import SMALLEST, TOLERANCE, is_image, relative, require_radius, to_be_drawn
 
 CHANGE = 1e-6
 """how much a channel must differ to count as changed"""
@@ -76,8 +73,7 @@ class L2:
 
     def sample(self, x: Tensor, rng: Generator) -> Tensor:
         ray = self.direction(to_be_drawn(x).normal_(generator=rng))
-        share = torch.rand(len(x), 1, 1, 1, generator=rng, device=x.device, dtype=x.dtype)
-        return self.project(x, self.eps * share ** (1 / x.shape[1:].numel()) * ray)
+        return self.project(x, somewhere_along(ray, self.eps, rng))
 
     def transform(self, x: Tensor, theta: Tensor) -> Tensor:
         return x + theta
@@ -92,9 +88,8 @@ class L2:
 
     def direction(self, gradient: Tensor) -> Tensor:
         # Squares of a tiny gradient underflow, so its largest entry is brought to 1 first.
-        least = torch.finfo(gradient.dtype).tiny
-        scaled = gradient / gradient.abs().flatten(1).amax(1).clamp_min(least).view(-1, 1, 1, 1)
-        return scaled / norm(scaled).clamp_min(least).view(-1, 1, 1, 1)
+        peaked = with_peak_of_one(gradient)
+        return peaked / norm(peaked).clamp_min(torch.finfo(gradient.dtype).tiny).view(-1, 1, 1, 1)
 
     def scaled(self, fraction: float) -> Self:
         return replace(self, eps=fraction * self.eps)
@@ -133,8 +128,7 @@ class L1:
         lots = to_be_drawn(x).exponential_(generator=rng)
         signs = to_be_drawn(x).uniform_(-1, 1, generator=rng).sign()
         ray = signs * lots / lots.flatten(1).sum(1).view(-1, 1, 1, 1)
-        share = torch.rand(len(x), 1, 1, 1, generator=rng, device=x.device, dtype=x.dtype)
-        return self.project(x, self.eps * share ** (1 / x.shape[1:].numel()) * ray)
+        return self.project(x, somewhere_along(ray, self.eps, rng))
 
     def transform(self, x: Tensor, theta: Tensor) -> Tensor:
         return x + theta
@@ -208,8 +202,7 @@ class L0:
 
     def direction(self, gradient: Tensor) -> Tensor:
         # No step in this set is steepest, its pixels having no bound but the image: the largest one moves by 1.
-        peak = gradient.flatten(1).abs().amax(1)
-        return gradient / peak.clamp_min(torch.finfo(gradient.dtype).tiny).view(-1, 1, 1, 1)
+        return with_peak_of_one(gradient)
 
     def long_step(self, x: Tensor, theta: Tensor, gradient: Tensor, length: float) -> Tensor:
         """As direction has it: a number of pixels, the distance here, is the same for steps of any length."""
@@ -221,6 +214,18 @@ class L0:
 
     def contains(self, x: Tensor, perturbed: Tensor) -> Tensor:
         return (self.distance(x, perturbed - x) <= 1) & is_image(perturbed)
+
+
+def somewhere_along(ray: Tensor, eps: float, rng: Generator) -> Tensor:
+    """Each ray at a random length, so that points on rays to anywhere lie uniformly in the ball of that radius."""
+    share = torch.rand(len(ray), 1, 1, 1, generator=rng, device=ray.device, dtype=ray.dtype)
+    return eps * share ** (1 / ray.shape[1:].numel()) * ray
+
+
+def with_peak_of_one(gradient: Tensor) -> Tensor:
+    """Each gradient divided by the size of its largest entry; one of nothing but 0 stays as it is."""
+    peak = gradient.flatten(1).abs().amax(1)
+    return gradient / peak.clamp_min(torch.finfo(gradient.dtype).tiny).view(-1, 1, 1, 1)
 
 
 def at_most(size: Tensor, eps: float, roundings: float) -> Tensor:

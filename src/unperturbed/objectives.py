@@ -247,8 +247,8 @@ def with_solvers(objective: Objective, change: Callable[[Solver], Solver]) -> Ob
 def solver_of(objective: object) -> Solver | None:
     """The search of an objective, of a mixture the strongest of all of them; none where there is no search."""
     parts = getattr(objective, "objectives", ())
-    mixed = cast(Sequence[object], parts) if isinstance(parts, tuple | list) else ()
-    found = [solver for part in mixed if (solver := solver_of(part)) is not None]
+    several = cast(Sequence[object], parts) if isinstance(parts, tuple | list) else ()
+    found = [solver for part in several if (solver := solver_of(part)) is not None]
     own = getattr(objective, "solver", None)
     return Strongest(solvers=tuple(found)) if found else own if takes(own, 3) else None
 

@@ -11,6 +11,8 @@ from ..neighborhoods import L2, Climber, Linf, Neighborhood, long_step, require_
 from .definition import greater, require_choice, require_count, require_positive
 
 Start = Literal["identity", "normal", "uniform"]
+NOISE = 0.001
+"""standard deviation of the noise of a normal start, where nobody says otherwise, in the units of theta"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +26,7 @@ class PGD:
     """alpha: in pixel values for Linf, L2, L1 and L0, in units of the radius for Spatial, its kin and Composed"""
     start: Start = "normal"
     """at x, at x plus Gaussian noise, or uniformly in the neighborhood"""
-    noise: float = 0.001
+    noise: float = NOISE
     """standard deviation of that Gaussian noise, in the units of theta"""
     keep: Literal["last", "best"] = "last"
     """which iterate is returned; the best costs one more forward pass"""
@@ -73,7 +75,7 @@ class MomentumPGD:
         require_choice("MomentumPGD.start", self.start, *get_args(Start))
 
     def __call__(self, loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:
-        theta = start_of(self.around, x, self.start, 0.001, rng)
+        theta = start_of(self.around, x, self.start, NOISE, rng)
         momentum = torch.zeros_like(theta)
         for _ in range(self.steps):
             gradient = finite(ascent(loss, self.around, x, theta)[1])
@@ -100,7 +102,7 @@ class FGSM:
         require_choice("FGSM.start", self.start, *get_args(Start))
 
     def __call__(self, loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:
-        theta = start_of(self.around, x, self.start, 0.001, rng)
+        theta = start_of(self.around, x, self.start, NOISE, rng)
         _, gradient = ascent(loss, self.around, x, theta)
         theta = self.around.project(x, theta + long_step(self.around, x, theta, gradient, self.step))
         return self.around.transform(x, theta).detach()

@@ -53,11 +53,9 @@ class Images:
 
     def some_of_each(self, count: int, rng: Generator) -> tuple[Tensor, Tensor, Tensor]:
         """At most so many labeled images, with their labels, and at most so many unlabeled ones."""
-        device, unlabeled = self.labeled.device, self.unlabeled
-        here = some_rows(len(self.labeled), count, rng).to(device)
-        there = some_rows(len(unlabeled), count, rng, sparing=isinstance(unlabeled, Reservoir))
-        others = unlabeled[there.to(device)] if isinstance(unlabeled, Tensor) else unlabeled[there].to(device)
-        return self.labeled[here], self.labels[here], others
+        here = some_rows(len(self.labeled), count, rng).to(self.labeled.device)
+        there = some_rows(len(self.unlabeled), count, rng, sparing=isinstance(self.unlabeled, Reservoir))
+        return self.labeled[here], self.labels[here], self.of_unlabeled(there)
 
     def some(self, count: int, rng: Generator) -> Tensor:
         """At most so many of all images to train on."""
@@ -65,11 +63,17 @@ class Images:
         size = len(labeled) + len(unlabeled)
         rows = some_rows(size, count, rng, sparing=isinstance(unlabeled, Reservoir))
         here = rows < len(labeled)
-        mine, its = rows[here].to(device), rows[~here] - len(labeled)
-        others = unlabeled[its.to(device)] if isinstance(unlabeled, Tensor) else unlabeled[its].to(device)
         images = torch.empty((len(rows), *labeled.shape[1:]), dtype=labeled.dtype, device=device)
-        images[here.to(device)], images[~here.to(device)] = labeled[mine], others
+        images[here.to(device)] = labeled[rows[here].to(device)]
+        images[~here.to(device)] = self.of_unlabeled(rows[~here] - len(labeled))
         return images
+
+    def of_unlabeled(self, rows: Tensor) -> Tensor:
+        """Those of the unlabeled images, on the device of the labeled ones; files are read by the host."""
+        device = self.labeled.device
+        if isinstance(self.unlabeled, Tensor):
+            return self.unlabeled[rows.to(device)]
+        return self.unlabeled[rows].to(device)
 
     def check(self, f: nn.Module, crop: int = 0) -> None:
         """Refuse images, labels, a model or a crop that training cannot use, each in a sentence."""

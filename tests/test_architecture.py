@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "unperturbed"
 LAYERS = [
     {"printing", "version", "signals"},
     {"npz", "trees", "repeats", "meeting"},
-    {"runtime", "progress", "inputs", "pictures", "processes", "locks", "files"},
+    {"runtime", "progress", "inputs", "pictures", "processes", "locks", "files", "checkpoints"},
     {"neighborhoods", "losses", "answers", "events", "misnamed", "formats"},
     {"solvers", "risks", "models", "batches", "data", "datasets", "gathering", "schedules", "averaging", "reservoir"},
     {"objectives", "attacks"},

@@ -22,13 +22,14 @@ import torch
 from tiny import TINY
 from unperturbed import cli, evaluation, training
 from unperturbed import recipe as recipe_files
+from unperturbed.checkpoints import opened
 from unperturbed.data import Data
 from unperturbed.datasets import load
 from unperturbed.guards import DivergedError
 from unperturbed.images import parts
 from unperturbed.recipe import Recipe
 from unperturbed.report import read
-from unperturbed.runs import RunDirectory, opened
+from unperturbed.runs import RunDirectory
 from unperturbed.signals import SignalError, StoppedError, ending_on_sigterm, stopping_after_a_step
 from unperturbed.trainer import Trainer
 from unperturbed.training import train, train_together

@@ -16,10 +16,12 @@ import torch
 from torch import nn
 
 from unperturbed import locks
+from unperturbed.checkpoints import FORMAT, opened, sealed, whole
 from unperturbed.datasets import Use
+from unperturbed.files import write_whole
 from unperturbed.objectives import AT, SRT
 from unperturbed.recipe import SGD, Recipe, dumps
-from unperturbed.runs import FORMAT, RunDirectory, opened, sealed, whole, write_whole
+from unperturbed.runs import RunDirectory
 from unperturbed.schedules import Cyclic
 
 resource = pytest.importorskip("resource", reason="limits on the size of files are a thing of Unix")

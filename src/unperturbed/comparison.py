@@ -73,8 +73,7 @@ class Run:
 
 def read_report(directory: RunDirectory) -> Report:
     """What an evaluation found on a run; a report on other weights than those that lie there is refused."""
-    is_run, neither = (directory.path / "recipe.json").is_file(), (directory.report, directory.weights)
-    if is_run and not any(file.exists() for file in neither):
+    if directory.recipe.is_file() and not (directory.report.exists() or directory.weights.exists()):
         raise FileNotFoundError(
             f"{printable(directory.path)} holds neither a report nor a finished model: finish it with "
             f"`{directory.training_again()}`, then attack it with `unperturbed evaluate {in_shell(directory.path)}`"

@@ -19,7 +19,6 @@ tensorboard           event files, if they were asked for
 .lock                 the process that trains here, while it does
 """
 
-import hashlib
 import io
 import json
 import os
@@ -27,7 +26,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import safetensors
 import safetensors.torch
@@ -36,18 +35,15 @@ from torch import Tensor, nn
 
 from . import locks
 from . import recipe as recipes
+from .checkpoints import FORMAT, State, opened, sealed, whole
 from .datasets import Use
 from .files import explained, half_written, names_in, sweep, write_whole
 from .misnamed import no_run
 from .printing import in_shell, printable
 from .recipe import Recipe
 
-State = dict[str, Any]
-FORMAT = 2
 USE = "unperturbed"
 """under which the file of the weights says what they are for: one entry, whose place is always the same"""
-SEAL = b"unperturbed sha256 "
-"""what the checksum at the end of a checkpoint follows"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +51,16 @@ class RunDirectory:
     """The files of one run."""
 
     path: Path
+
+    @property
+    def recipe(self) -> Path:
+        """The complete recipe."""
+        return self.path / "recipe.json"
+
+    @property
+    def log(self) -> Path:
+        """A line for each logged step."""
+        return self.path / "log.jsonl"
 
     @property
     def checkpoint(self) -> Path:
@@ -86,8 +92,7 @@ class RunDirectory:
 
         Nothing in it is touched.
         """
-        file = self.path / "recipe.json"
-        wanted = recipes.dumps(recipe)
+        file, wanted = self.recipe, recipes.dumps(recipe)
         if file.exists() and file.read_bytes() != wanted.encode() and completed(file) != wanted:
             raise ValueError(f"{self.path} holds a run {difference(file, recipe)}")
         if self.path.exists() and not self.path.is_dir():
@@ -119,14 +124,14 @@ class RunDirectory:
         self.check(recipe)
         with explained(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-        if not (self.path / "recipe.json").exists():
-            write_whole(self.path / "recipe.json", recipes.dumps(recipe).encode())
+        if not self.recipe.exists():
+            write_whole(self.recipe, recipes.dumps(recipe).encode())
 
     def read_recipe(self) -> Recipe:
         """The recipe of the run in this directory."""
-        if not (self.path / "recipe.json").is_file():
+        if not self.recipe.is_file():
             raise FileNotFoundError(no_run(self.path))
-        return recipes.read(self.path / "recipe.json")
+        return recipes.read(self.recipe)
 
     def write_checkpoint(self, state: State, recipe: Recipe | None = None) -> None:
         """Make this the newest checkpoint and keep the one before it; at every moment one of them is there, whole.
@@ -135,8 +140,8 @@ class RunDirectory:
         """
         buffer = io.BytesIO()
         torch.save({"format": FORMAT, "recipe": recipe and recipes.dumps(recipe), **state}, buffer)
-        if (log := self.path / "log.jsonl").exists():
-            with explained(log), log.open("rb+") as file:
+        if self.log.exists():
+            with explained(self.log), self.log.open("rb+") as file:
                 os.fsync(file.fileno())
         write_whole(self.checkpoint, sealed(buffer.getvalue()), before=self.checkpoint_before)
 
@@ -170,22 +175,19 @@ class RunDirectory:
 
     def write_log(self, record: Mapping[str, float | int]) -> None:
         """Append a line to the log."""
-        file = self.path / "log.jsonl"
-        with explained(file), file.open("a", encoding="utf-8") as log:
+        with explained(self.log), self.log.open("a", encoding="utf-8") as log:
             log.write(json.dumps(record) + "\n")
 
     def read_log(self) -> list[dict[str, float]]:
         """The lines of the log; those that are damaged, as the last one by an interruption, are left out."""
-        file = self.path / "log.jsonl"
-        lines = file.read_text(encoding="utf-8", errors="replace").split("\n") if file.exists() else []
-        return [record for line in lines if (record := log_record(line)) is not None]
+        text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+        return [record for line in text.split("\n") if (record := log_record(line)) is not None]
 
     def forget_log_after(self, step: int) -> None:
         """Drop the lines of steps that will be taken again."""
-        file = self.path / "log.jsonl"
         kept = "".join(json.dumps(record) + "\n" for record in self.read_log() if record["step"] <= step).encode()
-        if file.exists() and file.read_bytes() != kept:
-            write_whole(file, kept)
+        if self.log.exists() and self.log.read_bytes() != kept:
+            write_whole(self.log, kept)
 
     def write_weights(self, state: Mapping[str, Tensor], use: Use) -> None:
         """Write the weights of the finished model, and what it is to be used for; of tied ones, each by itself."""
@@ -221,7 +223,7 @@ class RunDirectory:
 
     def training_again(self) -> str:
         """The command that goes on with this run; of a finished one it writes the weights again."""
-        return f"unperturbed train --from {in_shell(self.path / 'recipe.json')} --out {in_shell(self.path)}"
+        return f"unperturbed train --from {in_shell(self.recipe)} --out {in_shell(self.path)}"
 
 
 def log_record(line: str) -> dict[str, float] | None:
@@ -231,30 +233,6 @@ def log_record(line: str) -> dict[str, float] | None:
     except (ValueError, RecursionError):
         return None
     return cast(dict[str, float], record) if isinstance(record, dict) and type(record.get("step")) is int else None
-
-
-def sealed(archive: bytes) -> bytes:
-    """A file of torch.save with its SHA-256 in the comment that ends it, where readers of the format expect one."""
-    comment = len(SEAL) + 64
-    body = archive[:-2] + comment.to_bytes(2, "little") + SEAL
-    return body + hashlib.sha256(body).hexdigest().encode()
-
-
-def whole(content: bytes) -> bool:
-    """Whether a checkpoint is as it was written, to the bit."""
-    body, checksum = memoryview(content)[:-64], content[-64:]
-    return content[:-64].endswith(SEAL) and hashlib.sha256(body).hexdigest().encode() == checksum
-
-
-def opened(content: bytes, device: torch.device) -> State | None:
-    """The state in a checkpoint, or none where the file is not whole or not ours; nothing is unpickled."""
-    if not whole(content):
-        return None
-    try:
-        state = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
-    except Exception:  # A file of somebody else makes the reader fail in all ways there are.
-        return None
-    return cast(State, state) if isinstance(state, dict) and cast(State, state).get("format") == FORMAT else None
 
 
 def completed(file: Path) -> str | None:

@@ -85,7 +85,7 @@ def teachers_of(recipe: Recipe, teachers: Path) -> list[Path]:
     """The folders among the teachers that hold the one of a recipe, on whatever images."""
     if recipe.labeler != "teacher" or not teachers.is_dir():
         return []
-    folders = [path for path in sorted(teachers.iterdir()) if (path / "recipe.json").is_file()]
+    folders = [path for path in sorted(teachers.iterdir()) if RunDirectory(path).recipe.is_file()]
     return [path for path in folders if RunDirectory(path).read_recipe() == of_teacher(recipe)]
 
 

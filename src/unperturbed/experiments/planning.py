@@ -211,10 +211,9 @@ def require_recipes(runs: Sequence[PlannedRun], out: Path) -> None:
     """Refuse a directory with a run by another recipe of the same name, as an earlier version may have left it."""
     for run in runs:
         directory = RunDirectory(out / run.name)
-        file = directory.path / "recipe.json"
-        if file.is_file() and (found := directory.read_recipe()) != run.recipe:
+        if directory.recipe.is_file() and (found := directory.read_recipe()) != run.recipe:
             same_images = replace(run.recipe, data=replace(run.recipe.data, sha256=found.data.sha256))
-            raise ValueError(f"{directory.path} holds a run {difference(file, same_images)}")
+            raise ValueError(f"{directory.path} holds a run {difference(directory.recipe, same_images)}")
 
 
 def state_of(run: PlannedRun, out: Path) -> Literal["trained", "diverged", "begun", "missing"]:

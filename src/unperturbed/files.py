@@ -108,8 +108,8 @@ def half_written(name: str) -> bool:
     return name.startswith(".") and name.endswith(".new")
 
 
-def sweep(directory: Path, *, alone: bool) -> None:
-    """Remove what killed processes left; younger files may be the work of one that is alive."""
+def remove_leftovers(directory: Path, *, alone: bool) -> None:
+    """Remove what killed processes left half-written; younger files may be the work of one that is alive."""
     for name in filter(half_written, names_in(directory)):
         file = directory / name
         with suppress(OSError):

@@ -37,7 +37,7 @@ from . import locks
 from . import recipe as recipes
 from .checkpoints import FORMAT, State, opened, sealed, whole
 from .datasets import Use
-from .files import explained, half_written, names_in, sweep, write_whole
+from .files import explained, half_written, names_in, remove_leftovers, write_whole
 from .misnamed import no_run
 from .printing import in_shell, printable
 from .recipe import Recipe
@@ -113,7 +113,7 @@ class RunDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = locks.acquire(self.path, waiting)
         try:
-            sweep(self.path, alone=lock is not None)
+            remove_leftovers(self.path, alone=lock is not None)
             yield
         finally:
             if lock is not None:

@@ -73,7 +73,7 @@ def test_exactly_half_of_the_predictions_is_no_alarm():
 
 
 def test_an_untrained_model_may_favor_one_class_until_patience_ends():
-    alarm = CollapseAlarm(largest_label_share=0.1, patience=0.2)
+    alarm = CollapseAlarm(largest_label_share=0.1)
     assert not warnings_of(alarm, record(share=1.0), progress=0.19)
     assert warnings_of(alarm, record(share=1.0), progress=0.2)
 
@@ -100,7 +100,7 @@ def test_a_fall_of_labeled_accuracy_by_more_than_twenty_points_is_an_alarm():
 
 
 def test_accuracy_may_go_up_and_down_until_patience_ends():
-    alarm = CollapseAlarm(largest_label_share=0.1, patience=0.2)
+    alarm = CollapseAlarm(largest_label_share=0.1)
     assert not warnings_of(alarm, record(accuracy=0.9), record(accuracy=0.6), progress=0.19)
     assert warnings_of(alarm, record(accuracy=0.6), progress=0.2)
 

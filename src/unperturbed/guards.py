@@ -19,6 +19,13 @@ LOOKS = 20
 """times that held-out images are looked at where nobody says how often"""
 MEASURED_IN_RADII = Spatial | TurnThenShift | Affine | Blur | Color | Composed
 """neighborhoods whose steps are in units of the radius"""
+LEARNING, FEWEST_STEPS = 0.2, 50
+"""the fraction of a run, and its first steps, in which a C(x) that is still being learned is no alarm"""
+MOST_STEPS = 1000
+"""from which on a constant C(x) is one, however long the run"""
+FALL = 0.20
+"""loss of labeled accuracy, against its best so far, that is an alarm; at the peak of a cyclic rate sound runs lose
+more than ten points for a while"""
 
 
 class DivergedError(ArithmeticError):
@@ -39,15 +46,6 @@ class CollapseAlarm:
     """whether the objective has one"""
     normalized_apart: bool = False
     """whether BatchNorm takes statistics of clean and of perturbed images each by themselves"""
-    patience: float = 0.2
-    """the fraction of the run in which a C(x) that is still being learned is no alarm"""
-    fewest_steps: int = 50
-    """steps before which it is none either"""
-    most_steps: int = 1000
-    """steps from which a constant C(x) is one, however long the run"""
-    fall: float = 0.20
-    """loss of labeled accuracy, against its best so far, that is an alarm; at the peak of a cyclic rate sound runs
-    lose more than ten points for a while"""
     best_accuracy: float = field(default=0.0, init=False)
     raised: bool = field(default=False, init=False)
 
@@ -61,9 +59,9 @@ class CollapseAlarm:
         share, accuracy = record["largest_class_share"], record["labeled_accuracy"]
         self.best_accuracy = max(self.best_accuracy, accuracy)
         one_class = share > self.suspicious_share
-        falling = accuracy < self.best_accuracy - self.fall
-        too_early = progress < self.patience or record["step"] < self.fewest_steps
-        constant_for_long = share == 1 and record["step"] >= self.most_steps
+        falling = accuracy < self.best_accuracy - FALL
+        too_early = progress < LEARNING or record["step"] < FEWEST_STEPS
+        constant_for_long = share == 1 and record["step"] >= MOST_STEPS
         if self.raised or not (constant_for_long or (not too_early and (one_class or falling))):
             return None
         self.raised = True

@@ -147,7 +147,7 @@ def _of_that_name(name: str, files: Sequence[Path]) -> Parts:
     return parts
 
 
-def _digits(test: int = 400) -> Parts:
+def _digits() -> Parts:
     """The 8x8 digits that come with scikit-learn, shuffled once and for all."""
     from sklearn.datasets import load_digits
 
@@ -155,7 +155,7 @@ def _digits(test: int = 400) -> Parts:
     order = torch.randperm(len(digits.target), generator=torch.Generator().manual_seed(0))
     images = torch.from_numpy(np.rint(digits.images * 255 / 16).astype(np.uint8))[order].unsqueeze(1)
     labels = torch.from_numpy(digits.target.astype(np.int64))[order]
-    parts = (images[:-test], labels[:-test], images[-test:], labels[-test:])
+    parts = (images[:-TEST_DIGITS], labels[:-TEST_DIGITS], images[-TEST_DIGITS:], labels[-TEST_DIGITS:])
     return dict(zip(LABELED_PARTS, parts, strict=True))
 
 
@@ -245,6 +245,8 @@ def _copied(members: tarfile.TarFile, archive: Path, paths: Mapping[str, Path]) 
 
 
 TEN_DIGITS = tuple("0123456789")
+TEST_DIGITS = 400
+"""of the 1,797 that come with scikit-learn"""
 IDX_FILES = tuple(f"{part}-{what}-ubyte" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1"))
 
 MNIST = Source(

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from ..attacks import Attack
 from ..datasets import Dataset
+from ..files import write_whole
 from ..inputs import as_float
-from ..runs import write_whole
 from ..runtime import generator
 
 Array = np.ndarray[Any, Any]

@@ -26,8 +26,8 @@ STEPS = 20
 """of the reference attack"""
 BATCH = 250
 """images that are attacked at once"""
-TIMED = 128
-"""images in the batches whose time is taken"""
+TIMED, RUNS = 128, 3
+"""images in the batches whose time is taken, and how often it is"""
 
 
 class Queries(NamedTuple):
@@ -182,10 +182,10 @@ def unbounded(around: Ball, x: Tensor) -> float:
     return 1.0 if isinstance(around, Linf) else sqrt(x.shape[1:].numel())
 
 
-def seconds_of(query: abc.Callable[[], Tensor], repeats: int = 3) -> float:
+def seconds_of(query: abc.Callable[[], Tensor]) -> float:
     """The shortest of a few runs, after one to warm up; reading a number waits for the device."""
     times: list[float] = []
-    for _ in range(repeats + 1):
+    for _ in range(1 + RUNS):
         started = time.perf_counter()
         query().sum().item()
         times.append(time.perf_counter() - started)

@@ -88,7 +88,6 @@ ATTACK_CHECKS = (
         remedy="Return the best iterate, and judge points by misclassification.",
         queries=Queries(gradients=STEPS, forwards=2),
         most=500,
-        fewest=30,
     ),
     Check(
         name="single step",
@@ -97,7 +96,6 @@ ATTACK_CHECKS = (
         remedy="Suspect masked gradients: use more restarts, smaller steps, and attacks without gradients.",
         queries=Queries(gradients=1, forwards=1),
         most=500,
-        fewest=30,
     ),
     Check(
         name="other loss",
@@ -106,7 +104,6 @@ ATTACK_CHECKS = (
         remedy="Report the margin loss or AutoAttack, not cross-entropy alone.",
         queries=Queries(gradients=STEPS, forwards=2),
         most=500,
-        fewest=30,
     ),
     Check(
         name="convergence",
@@ -115,7 +112,6 @@ ATTACK_CHECKS = (
         remedy="Raise steps and restarts until nothing changes, and report that number.",
         queries=Queries(gradients=MORE_STEPS + MORE_RESTARTS * STEPS, forwards=2 * MORE_RESTARTS),
         most=250,
-        fewest=30,
     ),
     Check(
         name="radius sweep",
@@ -124,6 +120,5 @@ ATTACK_CHECKS = (
         remedy="Suspect the attack: an accuracy that rises, or stays above chance without bound, was not attacked.",
         queries=Queries(gradients=STEPS * len(SWEEP), forwards=2 * len(SWEEP)),
         most=150,
-        fewest=30,
     ),
 )

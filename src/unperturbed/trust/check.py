@@ -29,7 +29,7 @@ class Check:
     """for each image, at most"""
     most: int
     """images, where there are so many and time allows"""
-    fewest: int = 1
+    fewest: int = 30
     """images on which the check still says something"""
     attacks: bool = True
     """whether it looks at correctly classified images alone"""

@@ -155,6 +155,7 @@ MODEL_CHECKS = (
         remedy="Fix the random part, or attack the average of many passes (expectation over transformation).",
         queries=Queries(forwards=REPEATS),
         most=128,
+        fewest=1,
         attacks=False,
     ),
     Check(
@@ -164,6 +165,7 @@ MODEL_CHECKS = (
         remedy="Return the logits, before the softmax.",
         queries=Queries(forwards=1),
         most=128,
+        fewest=1,
         attacks=False,
     ),
     Check(
@@ -173,6 +175,7 @@ MODEL_CHECKS = (
         remedy="Call eval() on the whole model, and give BatchNorm its running statistics.",
         queries=Queries(forwards=3),
         most=64,
+        fewest=1,
         attacks=False,
     ),
     Check(
@@ -183,6 +186,7 @@ MODEL_CHECKS = (
         "is so, a model that does as well as chance needs training first, or more test images.",
         queries=Queries(),
         most=500,
+        fewest=1,
         attacks=False,
     ),
     Check(
@@ -192,6 +196,7 @@ MODEL_CHECKS = (
         remedy="Attack the whole loop, or the model without it; report both.",
         queries=Queries(forwards=1),
         most=4,
+        fewest=1,
         attacks=False,
     ),
     Check(
@@ -201,6 +206,5 @@ MODEL_CHECKS = (
         remedy="Attack with another loss (margin, DLR), replace the layer that blocks the gradient by a smooth one.",
         queries=Queries(gradients=2),
         most=200,
-        fewest=30,
     ),
 )

@@ -1,6 +1,7 @@
 """Checks by attacks that follow no gradient of the classifier: they must not find what gradient attacks miss."""
 
 from dataclasses import dataclass
+from math import prod
 
 from torch import Generator, Tensor, nn, no_grad
 
@@ -111,7 +112,6 @@ SEARCH_CHECKS = (
         remedy="Suspect masked gradients: attack a smooth copy of the model and transfer its points.",
         queries=Queries(gradients=STEPS, forwards=2),
         most=250,
-        fewest=30,
     ),
     Check(
         name="random noise",
@@ -120,7 +120,6 @@ SEARCH_CHECKS = (
         remedy="Suspect masked gradients: report the worst case over attacks with and without gradients.",
         queries=Queries(forwards=DRAWS),
         most=50,
-        fewest=30,
     ),
     Check(
         name="black box",
@@ -129,15 +128,13 @@ SEARCH_CHECKS = (
         remedy="Report Square or AutoAttack beside PGD, and look for the layer that hides the gradient.",
         queries=Queries(forwards=QUERIES),
         most=100,
-        fewest=30,
     ),
     Check(
         name="denser grid",
         measure=denser_grid,
         why="Images that stand on a grid of warps may fall between its points.",
         remedy="Report the denser grid, or the worst case of both.",
-        queries=Queries(warps=31 * 5 * 5 + 61 * 9 * 9 + DRAWS),
+        queries=Queries(warps=prod(COARSE) + prod(DENSE) + DRAWS),
         most=100,
-        fewest=30,
     ),
 )

@@ -204,16 +204,12 @@ def listed() -> str:
 
 def plan_text(command: Reproduce, runs: list[PlannedRun], out: Path) -> str:
     """The runs with what is there of them and the minutes they are expected to take."""
-
-    def nothing() -> bool:
-        return False
-
     with watching() as watcher:
         looking = Reproduction(
             out=out,
             folder=command.data,
             device="cpu",
-            stop=nothing,
+            stop=bool,  # never
             watcher=watcher,
             without=left_for_later(command),
             slow_images=command.slow_images,

@@ -31,7 +31,7 @@ MNIST_BALLS = (("-wider", MNIST_RADIUS), ("-still-wider", 0.37), ("-widest", 0.4
 def experiment() -> Experiment:
     """SRT++ beside SRT, and ever shorter trainings; its goals are those of its recipe, not of variants of it."""
     pixel, spatial, digits, short = pixel_trials(PIXEL_ATTACKS), spatial_trials(), digit_trials(), shortest()
-    printed, grown, plus, halved, *_ = pixel
+    as_printed, grown, plus, halved, *_ = pixel
     pluses, rst = (plus, halved), rival(plus)
     goals = {"pgd": 55.0, "autoattack": 50.0}
     return Experiment(
@@ -82,7 +82,7 @@ def experiment() -> Experiment:
                     over(ours.name, srt.name, columns),
                 )
                 for which, where, (srt, *others), columns in (
-                    ("", "CIFAR-10, pixel-wise", (printed, *pluses), PIXEL_ATTACKS),
+                    ("", "CIFAR-10, pixel-wise", (as_printed, *pluses), PIXEL_ATTACKS),
                     (f" {FIRST_LEARNED}", "CIFAR-10, pixel-wise", (grown, *pluses), PIXEL_ATTACKS),
                     ("", "CIFAR-10, spatial", spatial, SPATIAL_ATTACKS),
                     ("", "MNIST, pixel-wise, both at the rate of the authors' script", digits[1:], PIXEL_ATTACKS),

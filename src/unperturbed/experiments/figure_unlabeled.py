@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from ..recipes import named
-from ..recipes.words import DATA_SETS, SCENARIOS
+from ..recipes.words import DATA_SETS, METHODS, SCENARIOS
 from .definition import Cell, Experiment, Statement, Table, Trial, table_of
 from .ramped import ALSO_GROWING, first_learned
 from .statements import Comparison, above, growing
@@ -89,12 +89,11 @@ def with_all_labels(panel: Panel) -> Trial:
     """The supervised defense with the label of every training image, for as many steps."""
     recipe = named(f"{panel.data}-{panel.scenario}-{SUPERVISED[panel.scenario]}")
     steps = named(f"{panel.data}-{panel.scenario}-srt").steps
-    words = {"pixel": "AT", "spatial": "Worst-of-k"}[panel.scenario]
     return Trial(
         recipe=replace(recipe, steps=steps, data=replace(recipe.data, labeled=None, unlabeled=0)),
         variant="-all-labels",
         attacks=(panel.attack,),
-        label=f"{words}, all images labeled",
+        label=f"{METHODS[SUPERVISED[panel.scenario]]}, all images labeled",
     )
 
 

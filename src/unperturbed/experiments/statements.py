@@ -35,8 +35,7 @@ def above(words: str, comparisons: Sequence[Comparison], *, while_above: float |
     """That all of these comparisons hold; those whose higher cell has fallen to `while_above` count not."""
 
     def check(found: Found) -> Finding:
-        told, missing, worth = compared(found, comparisons, while_above)
-        return summed_up(told, missing, worth)
+        return summed_up(*compared(found, comparisons, while_above))
 
     return Statement(words=words, check=check)
 

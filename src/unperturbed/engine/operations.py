@@ -35,7 +35,7 @@ class Operation:
         return self
 
     def called(self, *, whole: bool) -> Callable[..., Any]:
-        """The one or the other."""
+        """What a compiler does not look into, where it is to be called whole, or the plain function."""
         return self.whole if whole else self.plain
 
     def function(self) -> Callable[..., Any]:

@@ -10,8 +10,9 @@ from torch import Generator, Tensor
 from .capture import captured
 
 Replay = Callable[[], None]
+"""has recorded work done again"""
 Record = Callable[[Callable[[], Tensor]], tuple[Replay, Tensor]]
-"""work -> a way to have it done again, and where its result is then found"""
+"""work -> its replay, and where the result is then found"""
 WARM_UP = 3
 """times that work is done before it is recorded: libraries settle in them"""
 
@@ -36,13 +37,13 @@ class Query:
         return self.image.new_zeros(self.size, *self.image.shape)
 
     @cached_property
-    def plain(self) -> tuple[Callable[[], None], Tensor]:
+    def plain(self) -> tuple[Replay, Tensor]:
         """Answers alone."""
         with torch.no_grad():
             return self.record(lambda: self.answer(self.images))
 
     @cached_property
-    def sloped(self) -> tuple[Callable[[], None], Tensor, Tensor, Callable[[], None], Tensor]:
+    def sloped(self) -> tuple[Replay, Tensor, Tensor, Replay, Tensor]:
         """Answers, whose slopes come in, and the slopes of the images, which then come out."""
         images = self.images.requires_grad_()
         with torch.enable_grad():
@@ -65,7 +66,7 @@ class Query:
         return self.filled(x, replay, logits)
 
     @torch.no_grad()
-    def filled(self, x: Tensor, replay: Callable[[], None], logits: Tensor) -> Tensor:
+    def filled(self, x: Tensor, replay: Replay, logits: Tensor) -> Tensor:
         """The answers to x; other images in their company change nothing for a network that treats each by itself."""
         self.in_place = 0
         self.images[: len(x)].copy_(x)

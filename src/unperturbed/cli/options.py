@@ -16,7 +16,7 @@ from tyro.constructors import (
 )
 
 from ..printing import quoted
-from .wrong_options import told_in_a_sentence
+from .wrong_options import ask_for_help, told_in_a_sentence
 
 Command = TypeVar("Command")
 EXAMPLE = "digits-pixel-srt"
@@ -120,7 +120,7 @@ def part_or_none(wanted: StructTypeInfo) -> StructConstructorSpec | None:
 def leading_words(arguments: list[str], needed: str = "") -> tuple[list[str], list[str]]:
     """The words before the first option, and the other words; that some are needed is said where there are none."""
     count = next((place for place, word in enumerate(arguments) if word.startswith("-")), len(arguments))
-    if needed and not count and not {"-h", "--help"} & set(arguments):
+    if needed and not count and not ask_for_help(arguments):
         raise ValueError(needed)
     return arguments[:count], arguments[count:]
 

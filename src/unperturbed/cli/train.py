@@ -25,6 +25,7 @@ from ..signals import stopping_after_a_step
 from ..training import train_together
 from .options import EXAMPLE, leading_words, parse, refuse_options, value_of, without_option
 from .saying import say
+from .wrong_options import ask_for_help
 
 CALLED_HERE = {
     "--epochs": "--steps says how long a run is, in batches",
@@ -159,14 +160,14 @@ def directory_of(command: Train, *, several: bool) -> Path:
     name = command.recipe.name
     if name in ("", ".", "..") or Path(name).name != name:
         raise ValueError(f"the recipe's name {quoted(name)} is no name for a directory: name one by --out")
-    return (command.out or Path("runs")) / command.recipe.name
+    return (command.out or Path("runs")) / name
 
 
 def recipes_named_first(arguments: list[str]) -> tuple[list[Recipe], list[str]]:
     """The recipes that the first words name, or the one in the file behind --from, and the other words."""
     names, rest = leading_words(arguments)
     rest, files = without_option("--from", rest)
-    if "--from" in rest and not {"-h", "--help"} & set(rest):
+    if "--from" in rest and not ask_for_help(rest):
         raise ValueError("--from: expected a file behind it, as --from runs/mine/recipe.json")
     for word in (word.partition("=")[0] for word in rest):
         if word in CALLED_HERE:
@@ -178,7 +179,7 @@ def recipes_named_first(arguments: list[str]) -> tuple[list[Recipe], list[str]]:
         return [named(name) for name in names], rest
     if files:
         return [recipe_files.read(Path(files[0]))], rest
-    if "-h" in arguments or "--help" in arguments:
+    if ask_for_help(arguments):
         return [named(EXAMPLE)], rest
     raise ValueError(
         "train needs a recipe first: unperturbed train RECIPE, or train --from FILE (see unperturbed list)"

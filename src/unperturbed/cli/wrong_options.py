@@ -5,7 +5,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, redirect_stderr
 
 from ..printing import quoted, shortened
@@ -21,7 +21,7 @@ SEVERAL = {"int": "whole numbers", "float": "numbers"}
 @contextmanager
 def told_in_a_sentence(usage: str, arguments: list[str]) -> Generator[None]:
     """Within this, tyro reads options: where it ends the process with a box, a sentence stands in place of it."""
-    if {"-h", "--help"} & set(arguments):
+    if ask_for_help(arguments):
         yield
         return
     box, columns = io.StringIO(), os.environ.get("COLUMNS")
@@ -42,6 +42,11 @@ def told_in_a_sentence(usage: str, arguments: list[str]) -> Generator[None]:
             os.environ["COLUMNS"] = columns
         if said := box.getvalue():
             print(said, end="", file=sys.stderr)
+
+
+def ask_for_help(words: Iterable[str]) -> bool:
+    """Whether help is among the words of a command: then nothing that they lack is wrong."""
+    return not {"-h", "--help"}.isdisjoint(words)
 
 
 def sections_of(box: str) -> list[list[str]]:

@@ -160,7 +160,7 @@ def settings_of(attack: object) -> str:
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(attack))
 
 
-def holds(report: Report, attacks: Mapping[str, Attack]) -> bool:
+def holds_all(report: Report, attacks: Mapping[str, Attack]) -> bool:
     """Whether a report has all of these attacks, with these settings."""
     made = {(result.name, result.settings) for result in report.attacks}
     return all((name, settings_of(attack)) in made for name, attack in attacks.items())

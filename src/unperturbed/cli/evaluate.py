@@ -16,7 +16,7 @@ from ..comparison import Run
 from ..datasets import Dataset, load
 from ..engine import Precision
 from ..evaluation import evaluate as evaluate_model
-from ..evaluation import holds, settings_of
+from ..evaluation import holds_all, settings_of
 from ..files import numbers_in, require_writable, set_aside, write_whole
 from ..locks import by_turns
 from ..page.again import EXTENTS, looked_at
@@ -130,7 +130,7 @@ def evaluate(arguments: list[str]) -> None:
         try:
             require_writable([run.report])
         except OSError:
-            if command.trust or not holds(evaluated({}), attacks):
+            if command.trust or not holds_all(evaluated({}), attacks):
                 raise
         report = evaluated(attacks, save=reporter.save)
         if not processes.first:

@@ -11,7 +11,7 @@ from torch import nn
 from .. import report as reports
 from .. import sweeps
 from ..datasets import Dataset, load
-from ..evaluation import evaluate, holds
+from ..evaluation import evaluate, holds_all
 from ..files import numbers_in, set_aside, write_whole
 from ..guards import DivergedError
 from ..progress import Bars, Lines, Titled
@@ -164,7 +164,7 @@ class Reproduction:
             if not all(
                 fraction in swept
                 and swept[fraction].subject == report.subject
-                and holds(swept[fraction], self.swept(run, fraction))
+                and holds_all(swept[fraction], self.swept(run, fraction))
                 for fraction in run.trial.fractions
             ):
                 return False
@@ -178,7 +178,7 @@ class Reproduction:
         slow, few = self.slow(run), min(self.slow_images or TEST_IMAGES, images_attacked(run.scale) or TEST_IMAGES)
         files = (self.out / run.name / name for name in ("report.json", SLOW_REPORT))
         made = [report for file in files if slow and (report := own_report(file)) is not None]
-        return not slow or any(holds(report, slow) and len(report.labels) >= few for report in made)
+        return not slow or any(holds_all(report, slow) and len(report.labels) >= few for report in made)
 
     def surfaces_are_measured(self, run: PlannedRun) -> bool:
         """Whether all is measured on surfaces where they are asked for: older versions measured less."""
@@ -251,7 +251,7 @@ class Reproduction:
 
         def save_or_stop(report: Report) -> None:
             save(report)
-            if not holds(report, attacks):
+            if not holds_all(report, attacks):
                 self.stop_if_asked(f"between two attacks on {run.name}")
 
         report = evaluate(
@@ -275,7 +275,7 @@ class Reproduction:
 def shows(report: Report, run: PlannedRun, attacks: Mapping[str, Any]) -> bool:
     """Whether a report is one on this run and on all images of its scale, with all of these attacks."""
     images = images_attacked(run.scale) or TEST_IMAGES
-    return is_of(run.recipe, report) and len(report.labels) == images and holds(report, attacks)
+    return is_of(run.recipe, report) and len(report.labels) == images and holds_all(report, attacks)
 
 
 def tested(dataset: Dataset, scale: Scale, most: int | None = None) -> Dataset:

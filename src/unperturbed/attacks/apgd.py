@@ -9,7 +9,8 @@ from torch import Generator, Tensor, nn
 from ..losses import ahead_of, cross_entropy, margin, slope_of
 from ..neighborhoods import L2, Linf
 from ..risks import decided
-from .rounds import State, chosen, followed
+from ..solvers import chosen
+from .rounds import State, followed
 
 INERTIA = 0.25
 """share of the last move in the next one"""

@@ -10,8 +10,8 @@ from ..answers import frozen
 from ..losses import margin, slope_of
 from ..neighborhoods import L2, norm
 from ..risks import decided
-from ..solvers import require_count, require_positive
-from .rounds import State, chosen, repeated, standing
+from ..solvers import chosen, require_count, require_positive
+from .rounds import State, repeated, standing
 
 EDGE = 1 - 1e-6
 """how far pixels go to black and white: tanh reaches neither"""

@@ -10,7 +10,7 @@ from ..answers import frozen
 from ..losses import cross_entropy, slope_of
 from ..neighborhoods import L2, norm, to_be_drawn
 from ..risks import decided
-from ..solvers import require_count, require_positive
+from ..solvers import chosen, require_count, require_positive
 from .rounds import followed
 
 LAST_STEP = 0.01
@@ -94,7 +94,7 @@ def closer(x: Tensor, tried: Tensor, fooled: Tensor, best: Tensor, best_norm: Te
     """Row by row the closer of two images that fooled f, and its norm."""
     size = norm(tried - x)
     wins = fooled & (size < best_norm)
-    return torch.where(wins.view(-1, 1, 1, 1), tried, best), torch.where(wins, size, best_norm)
+    return chosen(wins, tried, best), chosen(wins, size, best_norm)
 
 
 def unit(gradient: Tensor, rng: Generator) -> Tensor:

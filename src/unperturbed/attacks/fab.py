@@ -8,7 +8,8 @@ from torch import Generator, Tensor, nn
 from ..losses import ahead_of, slope_of
 from ..neighborhoods import L2, Linf, norm
 from ..risks import decided
-from .rounds import State, chosen, followed
+from ..solvers import chosen
+from .rounds import State, followed
 
 BEYOND = 1.05
 """how far a step goes, in units of the way to the hyperplane"""

@@ -85,8 +85,3 @@ def followed(f: nn.Module, point: Tensor) -> tuple[Tensor, Tensor]:
     """The point, to which gradients lead back, and what f says of a copy of it, on which f may work in place."""
     point = point.detach().requires_grad_()
     return point, answer_of(f, point.clone())
-
-
-def chosen(rows: Tensor, one: Tensor, other: Tensor) -> Tensor:
-    """Row by row the one or the other."""
-    return torch.where(rows.view(-1, *[1] * (one.dim() - 1)), one, other)

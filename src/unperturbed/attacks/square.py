@@ -8,7 +8,8 @@ from torch import Generator, Tensor, nn
 from ..losses import margin
 from ..neighborhoods import L2, Linf
 from ..risks import NO_CLASS, decided
-from .rounds import State, chosen
+from ..solvers import chosen
+from .rounds import State
 
 SHARE = 0.8
 """of the image that the first squares cover; half as much after each of the moments, in 10,000ths of the search"""

@@ -5,7 +5,16 @@ A solver never sees a model or a label. It sees `loss`, which maps perturbed ima
 
 from .ascent import FGSM, NFGSM, PGD, MomentumPGD, PowerIteration, climbed
 from .compound import Sequential, Strongest
-from .definition import Solver, require_choice, require_count, require_positive, require_solver, takes, whole_number
+from .definition import (
+    Solver,
+    chosen,
+    require_choice,
+    require_count,
+    require_positive,
+    require_solver,
+    takes,
+    whole_number,
+)
 from .search import Grid, WorstOfK
 
 __all__ = [
@@ -19,6 +28,7 @@ __all__ = [
     "Solver",
     "Strongest",
     "WorstOfK",
+    "chosen",
     "climbed",
     "require_choice",
     "require_count",

@@ -21,10 +21,15 @@ class Solver(Protocol):
         ...
 
 
+def chosen(rows: Tensor, one: Tensor, other: Tensor) -> Tensor:
+    """Row by row the one or the other."""
+    return torch.where(rows.view(-1, *[1] * (one.dim() - 1)), one, other)
+
+
 def greater(value: Tensor, point: Tensor, best_value: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
     """Row by row the point of the greater value, and that value."""
     wins = value > best_value
-    return torch.where(wins.view(-1, *[1] * (point.dim() - 1)), point, best), torch.where(wins, value, best_value)
+    return chosen(wins, point, best), chosen(wins, value, best_value)
 
 
 def takes(part: Any, count: int) -> bool:

@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from ..losses import Loss, of_each
 from ..neighborhoods import Box, Neighborhood, Spatial, require_around
-from .definition import greater, require_count, takes
+from .definition import chosen, greater, require_count, takes
 
 Candidate = Callable[[Tensor], Tensor]
 """a theta for each of these rows of x"""
@@ -111,8 +111,7 @@ def worst(
         if len(rows) == 0 or not (fold := list(islice(remaining, max(1, at_once // len(rows))))):
             break
         thetas, values = losses_of(loss, around, x, rows, fold)
-    moved = (best_loss > untouched).view(-1, 1, 1, 1)
-    return torch.where(moved, around.transform(x, best), x)
+    return chosen(best_loss > untouched, around.transform(x, best), x)
 
 
 def losses_of(

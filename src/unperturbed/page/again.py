@@ -1,6 +1,5 @@
 """What makes a run and its report again: the attacks of a report from their settings, and the commands."""
 
-import re
 import shlex
 from collections.abc import Sequence
 
@@ -13,7 +12,7 @@ from ..recipe import Recipe
 from ..recipes import RECIPES, usual_budget
 from ..recipes.against import against, pointed_at
 from ..recipes.budgets import Budget
-from ..recipes.inferred import budget_of, budget_options, budgets_of, changed, makes, number
+from ..recipes.inferred import budget_of, budget_options, budgets_of, changed, makes, stated_number
 from ..report import AttackResult
 from ..runs import flat
 from ..trust.card import Card
@@ -54,8 +53,8 @@ def examining(run: EvaluatedRun, dataset: Dataset) -> str:
 
 def budget_of_card(card: Card, usual: Budget, those: Sequence[Budget]) -> Budget | None:
     """A budget within which a card was made: one of those, the usual one, or it with what the card notes; or none."""
-    noted = {name: re.search(rf"\b{name}=([0-9.e+-]{{1,24}})", card.around + card.spatial) for name in EXTENTS}
-    changes: dict[str, float] = {name: number(found[1]) for name, found in noted.items() if found is not None}
+    noted = {name: stated_number(name, card.around + card.spatial) for name in EXTENTS}
+    changes = {name: number for name, number in noted.items() if number is not None}
     changes["interpolations"] = 2 if card.spatial.startswith(TurnThenShift.__name__) else 1
     tried = (*those, usual, changed(usual, changes))
     return next((each for each in tried if each is not None and card.looked_within(*looked_at(each))), None)

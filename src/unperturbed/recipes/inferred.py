@@ -30,9 +30,8 @@ def budget_of(result: AttackResult, usual: Budget) -> Budget | None:
     """
     stated: dict[str, float] = {}
     for name, slot in SLOTS.items():
-        found = re.search(rf"\b{name}=([0-9.e+-]{{1,24}})", result.settings)
-        if found is not None:
-            stated["l2" if name == "eps" and result.name in CAPPED_BY_L2 else slot] = number(found[1])
+        if (number := stated_number(name, result.settings)) is not None:
+            stated["l2" if name == "eps" and result.name in CAPPED_BY_L2 else slot] = number
     if "color" in stated:
         stated["color"] = change_of_colors(stated["color"], result.settings)
     if f"{TurnThenShift.__name__}(" in result.settings:
@@ -92,10 +91,11 @@ def common_budget(found: Sequence[tuple[AttackResult, Budget]], usual: Budget) -
     return next((budget for budget in tried if budget is not None and makes(budget, results)), None)
 
 
-def number(digits: str) -> float:
-    """The number in a text of settings; what is none becomes one that no attack has."""
+def stated_number(name: str, settings: str) -> float | None:
+    """The number that settings state under a name, if any; what is no number becomes one that no attack has."""
+    found = re.search(rf"\b{name}=([0-9.e+-]{{1,24}})", settings)
     try:
-        return float(digits)
+        return None if found is None else float(found[1])
     except ValueError:
         return -1.0
 
@@ -103,7 +103,7 @@ def number(digits: str) -> float:
 def budget_options(budget: Budget, usual: Budget) -> tuple[str, ...]:
     """The options by which a budget differs from the usual one."""
     changes = changes_between(usual, budget).items()
-    return tuple(word for name, value in changes for word in (f"--budget.{name.replace('_', '-')}", repr(value)))
+    return tuple(word for name, value in changes for word in (option_of(name), repr(value)))
 
 
 def idle_options(budget: Budget, usual: Budget, names: Collection[str]) -> list[str]:
@@ -112,7 +112,12 @@ def idle_options(budget: Budget, usual: Budget, names: Collection[str]) -> list[
     settings = settings_within(budget, names)
     others = {name: replace(budget, **{name: getattr(usual, name)}) for name in changes}
     idle = (name for name, other in others.items() if settings_within(other, names) == settings)
-    return [f"--budget.{name.replace('_', '-')}" for name in idle]
+    return [option_of(name) for name in idle]
+
+
+def option_of(name: str) -> str:
+    """The option that sets a field of a budget."""
+    return f"--budget.{name.replace('_', '-')}"
 
 
 def settings_within(budget: Budget, names: Collection[str]) -> list[str]:

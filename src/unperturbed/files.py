@@ -1,14 +1,19 @@
-"""Files that are written whole or not at all, and what killed processes leave of them."""
+"""Files that are written whole or not at all, what killed processes leave of them, and what refuses damaged ones."""
 
 import hashlib
 import os
 import time
+import zlib
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from .printing import printable, shortened
+
 LONGEST_WRITE = 3600.0
 """seconds after which nobody is still writing a file"""
+DAMAGE = (KeyError, TypeError, AttributeError, OverflowError, RuntimeError, RecursionError, zlib.error)
+"""what reading a tree of JSON raises where it is another than what is expected; else it is a ValueError"""
 WRITTEN_WITHOUT_LOCK = (".report", ".trust", ".sweep", ".attack.json.", ".reproduced.json.")
 """how the names of files begin that an evaluation may be writing while nobody trains"""
 
@@ -96,6 +101,20 @@ def explained(path: Path) -> Generator[None]:
             f"could not write {path} ({error.strerror or error}): what was there before is kept; "
             "put that right and the same command goes on"
         ) from error
+
+
+@contextmanager
+def refused_if_damaged(source: str, kind: str, remedy: str, *, of: str = "unperturbed") -> Generator[None]:
+    """Say in a sentence that a file of JSON is none of that kind, why, and what to do."""
+    try:
+        yield
+    except DAMAGE as error:
+        reason = f"of {of} ({type(error).__name__}: {shortened(error)})"
+    except ValueError as error:
+        reason = f"that can be read ({shortened(error)})"
+    else:
+        return
+    raise ValueError(f"{printable(source)} is no {kind} {reason}: {remedy}") from None
 
 
 def names_in(directory: Path) -> list[str]:

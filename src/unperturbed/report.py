@@ -1,7 +1,6 @@
 """A report: what an evaluation found, for each image, with all that is needed to make it again."""
 
 import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf, isfinite, sqrt
@@ -12,9 +11,9 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
-from .files import numbers_in
+from .files import numbers_in, refused_if_damaged
 from .packing import MOST_BYTES, packed, unpacked
-from .printing import counted, in_shell, printable, quoted, shortened, shown
+from .printing import counted, in_shell, printable, quoted, shown
 from .risks import NO_CLASS, adversarial_risk, robust_risk, standard_risk
 from .runtime import provenance_of_both
 
@@ -187,47 +186,42 @@ class Report:
 def loads(text: str, source: str = "the report") -> Report:
     """The report that `dumps` wrote; its numbers are computed anew from predictions that fit the accuracies in it."""
     try:
-        tree = json.loads(text)
-        if tree["format"] > FORMAT:
-            raise NewerFormatError
-        samples, rows = tree["samples"], tree["attacks"]
-        if len({row["name"] for row in rows}) < len(rows):
-            raise ValueError("it holds two attacks of one name")
-        most = MOST_BYTES // (len(rows) + 2)
-        attacks = tuple(
-            AttackResult(
-                name=typed(row, "name", str),
-                budget=typed(row, "budget", str),
-                settings=typed(row, "settings", str),
-                predicted=unpacked(samples["attacked"][row["name"]], most),
-                rejected=amount(row, "rejected", int),
-                precision=typed({"precision": "float32", **row}, "precision", str),
-                median_size=amount(row, "median_size", float) if row["median_size"] is not None else None,
-                seconds=amount(row, "seconds", float),
+        with refused_if_damaged(source, "report", "delete it and evaluate again"):
+            tree = json.loads(text)
+            if tree["format"] > FORMAT:
+                raise NewerFormatError
+            samples, rows = tree["samples"], tree["attacks"]
+            if len({row["name"] for row in rows}) < len(rows):
+                raise ValueError("it holds two attacks of one name")
+            most = MOST_BYTES // (len(rows) + 2)
+            attacks = tuple(
+                AttackResult(
+                    name=typed(row, "name", str),
+                    budget=typed(row, "budget", str),
+                    settings=typed(row, "settings", str),
+                    predicted=unpacked(samples["attacked"][row["name"]], most),
+                    rejected=amount(row, "rejected", int),
+                    precision=typed({"precision": "float32", **row}, "precision", str),
+                    median_size=amount(row, "median_size", float) if row["median_size"] is not None else None,
+                    seconds=amount(row, "seconds", float),
+                )
+                for row in rows
             )
-            for row in rows
-        )
-        report = Report(
-            labels=unpacked(samples["labels"], most, least=0),
-            clean=unpacked(samples["clean"], most),
-            attacks=attacks,
-            seed=typed(tree, "seed", int),
-            provenance=typed(tree, "provenance", dict),
-            recipe=tree["recipe"],
-            subject=typed(tree, "subject", str),
-            weights=typed({"weights": "", **tree}, "weights", str),
-        )
-        require_same(report, tree)
-        return report
+            report = Report(
+                labels=unpacked(samples["labels"], most, least=0),
+                clean=unpacked(samples["clean"], most),
+                attacks=attacks,
+                seed=typed(tree, "seed", int),
+                provenance=typed(tree, "provenance", dict),
+                recipe=tree["recipe"],
+                subject=typed(tree, "subject", str),
+                weights=typed({"weights": "", **tree}, "weights", str),
+            )
+            require_same(report, tree)
+            return report
     except NewerFormatError:
         reason = "no report that this version can read (a newer version of unperturbed wrote it: update unperturbed)"
         raise ValueError(f"{printable(source)} is {reason}") from None
-    except (KeyError, TypeError, AttributeError, OverflowError, RuntimeError, RecursionError, zlib.error) as error:
-        reason = f"no report of unperturbed ({type(error).__name__}: {shortened(error)})"
-        raise ValueError(f"{printable(source)} is {reason}: delete it and evaluate again") from None
-    except ValueError as error:
-        reason = f"no report that can be read ({shortened(error)})"
-        raise ValueError(f"{printable(source)} is {reason}: delete it and evaluate again") from None
 
 
 def require_same(report: Report, tree: Mapping[str, Any]) -> None:

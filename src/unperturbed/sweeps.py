@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from . import report as reports
 from .attacks import Attack
 from .evaluation import AttackWatcher, evaluate, settings_of
-from .files import set_aside, write_whole
+from .files import refused_if_damaged, set_aside, write_whole
 from .locks import by_turns
-from .printing import printable, shortened
 from .report import Report
 from .runtime import provenance_of_both
 from .schedules import require_fractions
@@ -46,7 +45,7 @@ class Sweep:
 
 def loads(text: str, source: str = "the sweep") -> Sweep:
     """The sweep that `dumps` wrote."""
-    try:
+    with refused_if_damaged(source, "sweep", "delete it, and the same command makes it anew"):
         tree = json.loads(text)
         if tree["format"] > FORMAT:
             raise ValueError("a newer version of unperturbed wrote it: update unperturbed")
@@ -55,11 +54,6 @@ def loads(text: str, source: str = "the sweep") -> Sweep:
         if len({report.subject for report in found.values()}) > 1:
             raise ValueError("its reports are on different models or images")
         return Sweep(eps=float(tree["eps"]), reports=found)
-    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        reason = f"no sweep of unperturbed ({type(error).__name__}: {shortened(error)})"
-    except ValueError as error:
-        reason = f"no sweep that can be read ({shortened(error)})"
-    raise ValueError(f"{printable(source)} is {reason}: delete it, and the same command makes it anew")
 
 
 def read(directory: Path) -> Sweep | None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch import Tensor
 from .. import recipe as recipe_files
 from .. import report as reports
 from .. import sweeps
-from ..files import explained, write_whole
+from ..files import explained, refused_if_damaged, write_whole
 from ..printing import printable, shortened
 from ..recipe import Recipe
 from ..report import Report
@@ -22,6 +22,7 @@ from .definition import CLEAN, SURFACES, Cell
 from .scales import Network, Scale
 
 FORMAT = 1
+COLLECT = "collect it again with `unperturbed reproduce --collect`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -174,11 +175,11 @@ def directory_name(trial: str, network: Network, seed: int) -> str:
 
 def loads(text: str, source: str = "the evidence") -> Evidence:
     """The evidence that `dumps` wrote."""
-    try:
+    with refused_if_damaged(source, "evidence", COLLECT, of="a run"):
         tree = json.loads(text)
         if tree["format"] != FORMAT:
             raise ValueError(f"it has format {shortened(tree['format'])}, this version reads {FORMAT}")
-        if tree["scale"] not in ("smoke", "short", "paper") or tree["network"] not in ("own", "resnet-18"):
+        if tree["scale"] not in get_args(Scale) or tree["network"] not in get_args(Network):
             raise ValueError("its scale or network is none that there is")
         if reports.typed(tree, "together", int) < 1:
             raise ValueError(f"one run at least shares its device, got {tree['together']}")
@@ -210,11 +211,6 @@ def loads(text: str, source: str = "the evidence") -> Evidence:
             surfaces=columns(tree["surfaces"]),
             log=columns(tree["log"]),
         )
-    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        reason = f"of a run ({type(error).__name__}: {shortened(error)})"
-    except ValueError as error:
-        reason = f"that can be read ({shortened(error)})"
-    raise ValueError(refusal(source, reason))
 
 
 def columns(tree: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
@@ -222,17 +218,13 @@ def columns(tree: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
     return {str(name): [float(value) for value in row] for name, row in tree.items()}
 
 
-def refusal(source: str, reason: str) -> str:
-    """The sentence about what is no evidence."""
-    return f"{printable(source)} is no evidence {reason}: collect it again with `unperturbed reproduce --collect`"
-
-
 def read(path: Path) -> Evidence:
     """The evidence in a file."""
     try:
         text = path.read_text(encoding="utf-8")
     except (IsADirectoryError, UnicodeDecodeError) as error:
-        raise ValueError(refusal(str(path), "that can be read (it is no file of text)")) from error
+        reason = "no evidence that can be read (it is no file of text)"
+        raise ValueError(f"{printable(path)} is {reason}: {COLLECT}") from error
     return loads(text, str(path))
 
 

@@ -418,6 +418,7 @@ def test_batches_have_the_same_size_with_and_without_unlabeled_images(unlabeled)
 def test_batches_hold_floats_in_the_unit_interval_and_labels_that_belong_to_their_images():
     objective = Scripted(standard=[1.0] * 12, robust=[1.0] * 12)
     trainer(objective=objective, data=Data(crop=1, flip=True)).run()
+    assert len(objective.batches) == 12
     assert all(
         batch.x.dtype == torch.float32 and 0 <= batch.x.min() < batch.x.max() <= 1 for batch in objective.batches
     )

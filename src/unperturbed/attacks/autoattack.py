@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 from ..answers import frozen
 from ..neighborhoods import L2, Linf, require_around
 from ..risks import decided
-from ..solvers import require_positive
+from ..solvers import require_choice, require_positive
 from .apgd import APGD
 from .fab import FAB
 from .rounds import Search, carried_out
@@ -48,8 +48,7 @@ class AutoAttack:
 
     def __post_init__(self) -> None:
         require_positive("AutoAttack.eps", self.eps)
-        if self.norm not in ("Linf", "L2"):
-            raise ValueError(f"AutoAttack.norm must be Linf or L2, got {self.norm!r}")
+        require_choice("AutoAttack.norm", self.norm, "Linf", "L2")
         require_around("AutoAttack.within", self.within)  # A ball too large for images is refused as it is made.
         if self.parts is not None and not (self.parts and {*self.parts} <= {*NAMES}):
             raise ValueError(f"AutoAttack.parts must be some of {', '.join(NAMES)}, got {self.parts}")

@@ -6,7 +6,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from ..losses import ahead_of, slope_of
-from ..neighborhoods import L2, Linf, norm
+from ..neighborhoods import L2, SMALLEST, Linf, norm
 from ..risks import decided
 from ..solvers import chosen
 from .rounds import State, followed
@@ -20,7 +20,6 @@ BACK = 0.9
 NEWTON = 12
 """steps to the length that reaches a hyperplane; each passes all pixels that the last one brought to an end"""
 TINY = 1e-12
-SMALLEST = torch.finfo(torch.float32).tiny
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from ..answers import frozen
 from ..losses import slope_of
 from ..neighborhoods import L0, changed_pixels
 from ..risks import decided
-from ..solvers import require_count
+from ..solvers import require_choice, require_count
 from .rounds import followed
 
 ROOM = 0.01
@@ -55,8 +55,7 @@ class JSMA:
         require_count("JSMA.pixels", self.pixels)
         if not ROOM <= abs(self.theta) <= 1:
             raise ValueError(f"JSMA.theta must lie between {ROOM} and 1 or between -1 and -{ROOM}, got {self.theta}")
-        if self.target not in ("all", "next", "random"):
-            raise ValueError(f"JSMA.target must be all, next or random, got {self.target!r}")
+        require_choice("JSMA.target", self.target, "all", "next", "random")
 
     @property
     def within(self) -> L0:

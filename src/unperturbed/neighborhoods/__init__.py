@@ -9,6 +9,7 @@ from .appearance import Blur, Color
 from .composed import Composed
 from .definition import (
     LARGEST,
+    SMALLEST,
     TOLERANCE,
     Box,
     Climber,
@@ -32,6 +33,7 @@ __all__ = [
     "L1",
     "L2",
     "LARGEST",
+    "SMALLEST",
     "TOLERANCE",
     "Affine",
     "Blur",

@@ -84,9 +84,8 @@ class Numbers:
                 for look_up, name, value in self.values
             )
             and all(
-                (now is value or is_cheap(now)) and glance(now) == seen
+                ((now := look_up(name)) is value or is_cheap(now)) and glance(now) == seen
                 for look_up, name, value, seen in self.arrays
-                for now in [look_up(name)]
             )
             and all(
                 (now := look_up(name)) is value or settings_within(now) == settings_within(value)

@@ -81,8 +81,7 @@ def draw_pictures(
         for place, run in enumerate(group.runs)
         for result in run.report.attacks
         if attacks is None or result.name in attacks
-        for attack in [wanted(run, result, missing)]
-        if attack is not None
+        if (attack := wanted(run, result, missing)) is not None
     ]
     places = balanced(group.dataset.test_labels[: group.shared_images], images, seed)
     x = as_float(group.dataset.test_images[places].to(device))

@@ -85,21 +85,8 @@ def found_in(folder: Path, share: float, seed: int) -> Found:
         some = f"{printable(labeled)} has {counted(len(by_class), 'folder')} with pictures"
         raise ValueError(f"{some}, expected one for each class, two at least: arrange them as {LAYOUT}")
     names = tuple(by_class)
-    if labeled != folder and (folder / TEST).is_dir():
-        spelled = {as_read(name): name for name in names}
-        of_each = pictures_by_class(folder / TEST, set())
-        for_test = {spelled.get(as_read(name), name): paths for name, paths in of_each.items()}
-        if not for_test:
-            raise ValueError(
-                f"{printable(folder / TEST)} has no pictures: add some, or remove it to have some of {TRAIN} drawn"
-            )
-        if strange := [name for name in for_test if name not in by_class]:
-            raise ValueError(
-                f"{printable(folder / TEST)} has the class {printable(strange[0])}, which {printable(labeled)} has "
-                "not: give both the same classes"
-            )
-    else:
-        for_test = drawn(by_class, share, seed)
+    tests = folder / TEST
+    for_test = put_apart(tests, names, labeled) if tests.is_dir() else drawn(by_class, share, seed)
     taken = {path for paths in for_test.values() for path in paths}
     rest = {name: [path for path in paths if path not in taken] for name, paths in by_class.items()}
     without_label = folder / UNLABELED
@@ -158,6 +145,20 @@ def as_read(name: str) -> str:
 def folders_in(folder: Path) -> list[str]:
     """The names of the folders that lie in this one, but for hidden ones."""
     return sorted(place.name for place in folder.iterdir() if place.is_dir() and not place.name.startswith("."))
+
+
+def put_apart(folder: Path, names: Sequence[str], labeled: Path) -> dict[str, list[Path]]:
+    """The pictures for test in a folder of their own, by the classes that the folder of labeled ones has."""
+    spelled = {as_read(name): name for name in names}
+    found = {spelled.get(as_read(name), name): paths for name, paths in pictures_by_class(folder, set()).items()}
+    if not found:
+        raise ValueError(f"{printable(folder)} has no pictures: add some, or remove it to have some of {TRAIN} drawn")
+    if strange := [name for name in found if name not in names]:
+        raise ValueError(
+            f"{printable(folder)} has the class {printable(strange[0])}, which {printable(labeled)} has not: give "
+            "both the same classes"
+        )
+    return found
 
 
 def drawn(by_class: Mapping[str, list[Path]], share: float, seed: int) -> dict[str, list[Path]]:

@@ -1,6 +1,6 @@
 """Figures 1 and 7: compound attacks and defenses over perturbation fractions, on both data sets."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..recipes import named
 from ..recipes.words import DATA_SETS
@@ -77,13 +77,13 @@ def line(data: str, method: str) -> Trial:
     return Trial(recipe=recipe, attacks=ATTACKS, swept=ATTACKS, fractions=FRACTIONS, label=label)
 
 
-def statements(data: str) -> tuple[Statement, ...]:
+def statements(data: str) -> Iterator[Statement]:
     """What the text says of them."""
     title, single_ones = DATA_SETS[data], (*PIXEL[data], *SPATIAL)
     every = [f"{data}-{method}" for method in (*single_ones, *COMPOUND)]
     srt, others = f"{data}-compound-srt", [f"{data}-{method}" for method in COMPOUND if method != "compound-srt"]
     at, *both_at_once = others
-    stronger = above(
+    yield above(
         "compound attacks are stronger than PGD and GridAdv by themselves, at every perturbation fraction and "
         f"against every defense on {title} of which those leave anything",
         [
@@ -95,19 +95,21 @@ def statements(data: str) -> tuple[Statement, ...]:
         ],
         while_above=NOTHING_LEFT,
     )
-    better = above(
+    yield above(
         f"SRT+ is above AT+, AT (average) and AT (max) under PGD+ and GridAdv+ on {title}",
         each_over([(srt, other) for other in others], BOTH),
     )
-    sequential = above(
+    yield throughout("SRT+ is the best of the compound defenses", title, srt, others)
+    yield above(
         f"AT+ is above AT (average) and AT (max) under PGD+ and GridAdv+ on {title}",
         each_over([(at, other) for other in both_at_once], BOTH),
     )
-    single = above(
+    yield throughout("AT+ is above AT (average) and AT (max)", title, at, both_at_once)
+    yield above(
         f"against compound attacks SRT+ and AT+ are above the defenses against one perturbation on {title}",
         each_over([(f"{data}-{both}", f"{data}-{one}") for both in OURS for one in single_ones], BOTH),
     )
-    either = above(
+    yield above(
         "SRT+ and AT+ defend against single attacks too: they are above the spatial defenses under PGD, and above "
         f"the pixel-wise ones under GridAdv, on {title}",
         [
@@ -117,7 +119,7 @@ def statements(data: str) -> tuple[Statement, ...]:
             for one in weak_there
         ],
     )
-    nearly = above(
+    yield above(
         "SRT+ and AT+ defend well against single attacks (the text gives no number): they are at most "
         f"{-NOT_MUCH_UNDER:g} points under the defenses made for them, on {title}",
         [
@@ -127,49 +129,43 @@ def statements(data: str) -> tuple[Statement, ...]:
             for one in made_for_it
         ],
     )
-    over_at = above(
-        f"SRT+ is above AT+ under PGD and GridAdv too, on {title}",
-        over(srt, at, ("pgd", "gridadv")),
-    )
-    throughout, sequential_throughout = (
-        above(
-            f"{words} under PGD+ and GridAdv+ at every smaller perturbation fraction too, on {title}",
-            [
-                Comparison(Cell(mine, both, fraction), Cell(other, both, fraction))
-                for other in rivals
-                for both in BOTH
-                for fraction in FRACTIONS
-                if fraction < 1
-            ],
-        )
-        for words, mine, rivals in (
-            ("SRT+ is the best of the compound defenses", srt, others),
-            ("AT+ is above AT (average) and AT (max)", at, both_at_once),
-        )
-    )
-    by_warps_alone = above(
-        f"pixel-wise defenses have limited benefit against GridAdv: on {title} they are under the spatial ones at "
-        "every perturbation fraction",
-        across(data, SPATIAL, PIXEL[data], "gridadv"),
-    )
-    common = (stronger, better, throughout, sequential, sequential_throughout, single, either, nearly, over_at)
+    yield above(f"SRT+ is above AT+ under PGD and GridAdv too, on {title}", over(srt, at, ("pgd", "gridadv")))
     if data == "cifar10":
-        by_pixels_alone = falls_under(
+        yield falls_under(
             f"spatial defenses have limited benefit against PGD: on {title} they are under {NEARLY_NOTHING:g} % at "
             f"the perturbation fraction {SOON:g}",
             [(Cell(f"{data}-{method}", "pgd", SOON), NEARLY_NOTHING) for method in SPATIAL],
         )
-        return *common, by_pixels_alone, by_warps_alone
-    by_pixels_alone = above(
-        f"spatial defenses have limited benefit against PGD: on {title} they are under the pixel-wise ones at every "
-        "perturbation fraction",
-        across(data, PIXEL[data], SPATIAL, "pgd"),
+    else:
+        yield above(
+            f"spatial defenses have limited benefit against PGD: on {title} they are under the pixel-wise ones at "
+            "every perturbation fraction",
+            across(data, PIXEL[data], SPATIAL, "pgd"),
+        )
+    yield above(
+        f"pixel-wise defenses have limited benefit against GridAdv: on {title} they are under the spatial ones at "
+        "every perturbation fraction",
+        across(data, SPATIAL, PIXEL[data], "gridadv"),
     )
-    by_so_much = above(
-        "on MNIST SRT+ is more than 7 points above AT+ under PGD+, and more than 10 under GridAdv+",
-        [*over(srt, at, ("pgd+",), 7.0), *over(srt, at, ("gridadv+",), 10.0)],
+    if data == "mnist":
+        yield above(
+            "on MNIST SRT+ is more than 7 points above AT+ under PGD+, and more than 10 under GridAdv+",
+            [*over(srt, at, ("pgd+",), 7.0), *over(srt, at, ("gridadv+",), 10.0)],
+        )
+
+
+def throughout(words: str, title: str, best: str, rivals: Sequence[str]) -> Statement:
+    """That one defense is above its rivals under compound attacks also at smaller fractions."""
+    return above(
+        f"{words} under PGD+ and GridAdv+ at every smaller perturbation fraction too, on {title}",
+        [
+            Comparison(Cell(best, both, fraction), Cell(other, both, fraction))
+            for other in rivals
+            for both in BOTH
+            for fraction in FRACTIONS
+            if fraction < 1
+        ],
     )
-    return *common, by_pixels_alone, by_warps_alone, by_so_much
 
 
 def across(data: str, better: Sequence[str], worse: Sequence[str], attack: str) -> list[Comparison]:

@@ -1,13 +1,22 @@
-"""Evidence made by hand: models that get as many images right as a test wants."""
+"""Evidence made by hand, of models that get as many images right as a test wants, and the evidence that is kept."""
+
+from functools import cache
+from pathlib import Path
 
 import torch
 
-from unperturbed.experiments.evidence import Evidence
+from unperturbed.experiments.evidence import Evidence, read_all
 from unperturbed.recipes import named
 from unperturbed.report import AttackResult, Report
 from unperturbed.sweeps import Sweep
 
 IMAGES = 1000
+
+
+@cache
+def committed_evidence():
+    """All that lies in results/reproduce, read once for all tests."""
+    return read_all(Path(__file__).parent.parent / "results" / "reproduce")
 
 
 def report(clean, attacks, images=IMAGES, device="cpu"):

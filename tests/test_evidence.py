@@ -5,13 +5,14 @@ import json
 import re
 import zlib
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from handmade import evidence, report, sweep
+from handmade import committed_evidence, evidence, report, sweep
 from unperturbed.experiments import evidence as files
 from unperturbed.experiments import notes
 from unperturbed.experiments.account import experiment_text, reports_made, seconds_trained, table_text
@@ -25,7 +26,7 @@ from unperturbed.experiments.headline import headline
 from unperturbed.experiments.measured import Measured
 from unperturbed.experiments.noting import note_circumstances
 from unperturbed.experiments.planning import planned
-from unperturbed.experiments.results import FOLDER, READING, page, write_page
+from unperturbed.experiments.results import FOLDER, READING, held, page, write_page
 from unperturbed.experiments.scales import scaled
 from unperturbed.models import ResNet18
 from unperturbed.recipe import of_teacher
@@ -37,15 +38,9 @@ from unperturbed.version import __version__
 ROOT = Path(__file__).parent.parent
 
 
-def test_the_page_of_results_is_what_the_committed_evidence_says():
-    assert page(files.read_all(ROOT / "results" / "reproduce")) == (ROOT / "docs" / "results.md").read_text(
-        encoding="utf-8"
-    ), "write it again: unperturbed reproduce --write docs/results.md"
-
-
 def test_the_page_says_in_which_precision_attacks_searched():
     assert "in bfloat16, AutoAttack and those for the smallest\nchange (DDN, JSMA, Pointwise) in TF32" in READING
-    for each in files.read_all(ROOT / "results" / "reproduce"):
+    for each in committed_evidence():
         for made in (result for found in reports_made(each) for result in found.attacks):
             if made.precision != "float32":
                 finely = made.name in ("autoattack", "ddn", "jsma", "pointwise")
@@ -53,12 +48,16 @@ def test_the_page_says_in_which_precision_attacks_searched():
 
 
 def test_committed_evidence_is_of_the_recipes_and_attacks_as_they_are():
-    every, networks = list(experiments().values()), ("own", "resnet-18")
-    for each in files.read_all(ROOT / "results" / "reproduce"):
-        runs = [run for network in networks for run in planned(every, each.scale, network, (each.seed,))]
-        wanted = {f"{run.name}.json": run for run in runs}[each.file_name]
+    @cache
+    def runs_of(scale, seed):
+        every, networks = list(experiments().values()), ("own", "resnet-18")
+        runs = [run for network in networks for run in planned(every, scale, network, (seed,))]
+        return {f"{run.name}.json": run for run in runs}
+
+    for each in committed_evidence():
+        wanted = runs_of(each.scale, each.seed)[each.file_name]
         assert each.recipe == wanted.recipe, f"run {each.file_name} again, or leave it out"
-        assert as_asked(each, wanted.trial).dumps() == each.dumps(), f"attack {each.file_name} again"
+        assert held(as_asked(each, wanted.trial)) == held(each), f"attack {each.file_name} again"
 
 
 def test_a_sweep_on_other_images_is_no_evidence():
@@ -550,7 +549,8 @@ def test_the_page_of_results_is_written_as_it_is_committed(tmp_path, monkeypatch
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "fidelity.md").touch()
     write_page(FOLDER, tmp_path / "docs" / "results.md")
-    assert (tmp_path / "docs" / "results.md").read_bytes() == (ROOT / "docs" / "results.md").read_bytes()
+    written, committed = ((place / "docs" / "results.md").read_bytes() for place in (tmp_path, ROOT))
+    assert written == committed, "write it again: unperturbed reproduce --write docs/results.md"
 
 
 def test_a_table_that_no_run_belongs_to_stands_on_the_page_as_well():

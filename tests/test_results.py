@@ -13,10 +13,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from handmade import committed_evidence
 from unperturbed import recipe as recipe_files
 from unperturbed.experiments.catalog import experiments
 from unperturbed.experiments.definition import Cell
-from unperturbed.experiments.evidence import loads, read, read_all
+from unperturbed.experiments.evidence import loads, read
 from unperturbed.experiments.headline import ROWS, headline
 from unperturbed.experiments.lambda_tables import at_weight
 from unperturbed.experiments.measured import Measured
@@ -45,7 +46,7 @@ def test_the_readme_shows_the_demonstration_as_it_was_measured(monkeypatch):
 
 def test_the_readme_has_the_headline_of_the_results():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    evidence = read_all(ROOT / "results" / "reproduce")
+    evidence = committed_evidence()
     assert headline(evidence) in readme
     (fast,) = [each.report for each in evidence if (each.name, each.network) == ("cifar10-pixel-srt-fast", "own")]
     theirs = printed("Table 9", "cifar10-pixel-srt-fast")
@@ -97,7 +98,7 @@ def test_the_readme_says_of_the_trained_examples_what_was_measured():
 
 def test_the_readme_says_what_stands_under_both_perturbations():
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-    found = Measured([each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"])
+    found = Measured([each for each in committed_evidence() if each.scale == "paper"])
     kept = {
         trial.name: figure.mean
         for trial in experiments()["figure-compound"].trials
@@ -432,7 +433,7 @@ def test_the_page_of_speed_tells_of_the_shortest_training_that_reaches_the_paper
         f"ResNet-18 comes to {clean:.2f} % and {pgd:.2f} % in {run.seconds / 60:.1f} minutes on one H200, "
         f"{run.teacher_seconds / 60:.1f} of them for its teacher"
     ) in page
-    found = Measured([each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"])
+    found = Measured([each for each in committed_evidence() if each.scale == "paper"])
     for fewer in ("well-taught-three-steps-30", "taught-60"):
         assert found.figure(Cell(f"cifar10-pixel-srt-fast-shortest-{fewer}", "pgd")).mean < paper["pgd"]
 
@@ -494,7 +495,7 @@ def test_the_page_of_defenses_shows_which_teacher_labels_best(monkeypatch):
 
 def test_the_page_of_defenses_says_where_srt_plusplus_falls_short():
     names = [f"cifar10-pixel-{name}" for name in ("srt-plusplus-selected-estimated", "at-all-labels")]
-    found = {each.name: each.report for each in read_all(ROOT / "results" / "reproduce") if each.scale == "short"}
+    found = {each.name: each.report for each in committed_evidence() if each.scale == "short"}
     reports = [found[name] for name in names]
     clean, attacked = ([100 * report.accuracy(*attack) for report in reports] for attack in ((), ("pgd",)))
     made = [next(each for each in report.attacks if each.name == "pgd") for report in reports]
@@ -617,7 +618,7 @@ def test_the_page_of_defenses_shows_which_parts_of_srt_plusplus_pay(monkeypatch)
 
 def test_the_page_of_defenses_says_how_srt_plusplus_stands_beside_rst_and_when_it_was_best():
     words = " ".join((ROOT / "docs" / "defenses.md").read_text(encoding="utf-8").split())
-    found = {(each.scale, each.name): each for each in read_all(ROOT / "results" / "reproduce")}
+    found = {(each.scale, each.name): each for each in committed_evidence()}
     plus, rst = (
         found["paper", f"cifar10-pixel-{name}-three-steps"] for name in ("srt-plusplus-selected", "rst-taught-alike")
     )
@@ -643,7 +644,7 @@ def test_of_several_trainings_of_srt_plusplus_on_mnist_the_headline_shows_the_on
     readme, words = (
         " ".join((ROOT / name).read_text(encoding="utf-8").split()) for name in ("README.md", "docs/defenses.md")
     )
-    found = {each.name: each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"}
+    found = {each.name: each for each in committed_evidence() if each.scale == "paper"}
     (shown,) = [row.trial for row in ROWS if row.words == "SRT++, MNIST, pixel-wise"]
     trainings = [each for name, each in found.items() if name.startswith("mnist-pixel-srt-plusplus-selected")]
     assert len(trainings) == 4, "so both pages say"
@@ -676,7 +677,7 @@ def test_the_page_of_defenses_and_the_readme_say_how_far_srt_plusplus_is_above_t
     readme, words = (
         " ".join((ROOT / name).read_text(encoding="utf-8").split()) for name in ("README.md", "docs/defenses.md")
     )
-    found = {(each.scale, each.name): each for each in read_all(ROOT / "results" / "reproduce")}
+    found = {(each.scale, each.name): each for each in committed_evidence()}
     srt, plus = named("cifar10-pixel-srt"), found["paper", "cifar10-pixel-srt-plusplus-selected-three-steps-60"]
     theirs = printed("Table 4", srt.name)
     assert isinstance(plus.recipe.model, WideResNet) and isinstance(srt.model, WideResNet)
@@ -711,7 +712,7 @@ def test_the_page_of_defenses_and_the_readme_say_how_far_srt_plusplus_is_above_t
 
 
 def test_the_page_of_fidelity_says_how_far_apart_both_means_are_on_cifar10():
-    found = Measured([each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"])
+    found = Measured([each for each in committed_evidence() if each.scale == "paper"])
     cells = [Cell(f"cifar10-spatial-srt{end}", "gridadv") for end in ("-two-passes", "-terms")]
     one, each = (found.figure(cell).mean for cell in cells)
     theirs = printed("Table 1", "cifar10-spatial-srt")["gridadv"]
@@ -723,7 +724,7 @@ def test_the_page_of_fidelity_says_how_far_apart_both_means_are_on_cifar10():
 
 
 def test_the_page_of_fidelity_says_that_one_forward_pass_comes_to_the_papers_numbers():
-    found = Measured([each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"])
+    found = Measured([each for each in committed_evidence() if each.scale == "paper"])
     ours, apart = (
         [found.figure(Cell(f"cifar10-spatial-srt{end}", column)).mean for column in ("clean", "gridadv")]
         for end in ("", "-two-passes")
@@ -766,7 +767,7 @@ def test_the_page_of_fidelity_shows_what_a_second_interpolation_costs(monkeypatc
 
 
 def test_the_page_of_fidelity_says_that_rst_alone_is_above_the_papers():
-    found = Measured([each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"])
+    found = Measured([each for each in committed_evidence() if each.scale == "paper"])
     page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
     text, runs = " ".join(page.split()), {"at": "at", "trades": "trades", "srt": "srt-ramped-one-pass", "rst": "rst"}
     theirs = {name: printed("Table 4", f"cifar10-pixel-{name}")["pgd"] for name in runs}
@@ -825,7 +826,7 @@ def test_the_page_of_fidelity_says_where_srt_plus_is_not_above_at_plus():
 
 
 def test_the_page_of_fidelity_says_what_rt_and_srt_of_the_paper_are():
-    found = Measured([each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"])
+    found = Measured([each for each in committed_evidence() if each.scale == "paper"])
     page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
     text, columns = " ".join(page.split()), ("clean", "randadv", "gridadv")
 
@@ -890,7 +891,7 @@ def test_the_page_of_fidelity_shows_how_the_paper_counted_under_fgsm(monkeypatch
     (fast,) = [numbers for name, numbers in rows if name.startswith("fast SRT")]
     assert f"has {fast[4]:.2f} under PGD where the paper has {fast[3]:.2f}" in words
     assert f"but {fast[1]:.2f} under FGSM where it has {fast[0]:.2f}" in words
-    found = Measured([each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"])
+    found = Measured([each for each in committed_evidence() if each.scale == "paper"])
     kept = found.figure(Cell("cifar10-pixel-at", "fgsm")).mean
     assert f"| CIFAR-10 | AT | 50.35 | {kept:.2f} |" in page, "what stands is what the tables show"
 
@@ -996,7 +997,7 @@ def test_the_page_of_fidelity_shows_how_srt_fell_on_cifar10_and_why(monkeypatch)
     from first_steps import markdown
 
     page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
-    paper = {each.file_name: each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"}
+    paper = {each.file_name: each for each in committed_evidence() if each.scale == "paper"}
     srt, fast, growing = (
         paper[f"cifar10-pixel-{name}-resnet18-seed-0.json"] for name in ("srt", "srt-fast", "srt-ramped-one-pass")
     )
@@ -1059,7 +1060,7 @@ def test_the_page_of_fidelity_shows_how_srt_fell_on_cifar10_and_why(monkeypatch)
 
 def test_the_page_of_fidelity_says_how_often_one_class_held_spatial_srt():
     page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
-    runs = {each.name: each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"}
+    runs = {each.name: each for each in committed_evidence() if each.scale == "paper"}
 
     def held(run):
         assert len(run.log["step"]) == 100
@@ -1079,7 +1080,7 @@ def test_the_page_of_fidelity_says_how_often_one_class_held_spatial_srt():
 
 
 def test_the_page_of_fidelity_says_how_far_rt_is_above_the_papers_over_lambda():
-    found = Measured([each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"])
+    found = Measured([each for each in committed_evidence() if each.scale == "paper"])
     apart = {
         weight: found.figure(Cell(trial, "gridadv")).mean - printed("Table 1", trial)["gridadv"]
         for weight in ("0.15", "0.2", "0.25", "0.3")
@@ -1092,7 +1093,7 @@ def test_the_page_of_fidelity_says_how_far_rt_is_above_the_papers_over_lambda():
 
 
 def test_the_page_of_fidelity_says_how_far_spatial_defenses_on_mnist_are_from_the_paper():
-    found = Measured([each for each in read_all(ROOT / "results" / "reproduce") if each.scale == "paper"])
+    found = Measured([each for each in committed_evidence() if each.scale == "paper"])
 
     def apart(trial, place, row, column="gridadv"):
         return found.figure(Cell(trial, column)).mean - printed(place, row)[column]

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .convolutions import MANY
-from .operations import Operation
+from .operations import Operation, like_first, like_second
 
 
 def ours(*images: Tensor) -> bool:
@@ -29,11 +29,6 @@ def scaled(x: Tensor, factor: Tensor, shift: Tensor, leak: float) -> Tensor:
     return F.leaky_relu(z, leak).to(x.dtype)
 
 
-def shape_of_scaled(x: Tensor, _factor: object, _shift: object, _leak: float) -> Tensor:
-    """What scaled returns, without its values."""
-    return torch.empty_like(x)
-
-
 def slopes_of_scaled(slopes: Tensor, y: Tensor, factor: Tensor, leak: float) -> Tensor:
     """The gradient of that with respect to x, by its result y."""
     if ours(slopes, y):
@@ -42,11 +37,6 @@ def slopes_of_scaled(slopes: Tensor, y: Tensor, factor: Tensor, leak: float) -> 
         return pixels.slopes_of_scaled(slopes, y, factor, leak)
     slopes = torch.where(y > 0, slopes, leak * slopes)
     return (slopes.to(factor.dtype) * factor.view(-1, 1, 1)).to(y.dtype)
-
-
-def shape_of_slopes(_slopes: object, y: Tensor, _factor: object, _leak: float) -> Tensor:
-    """What slopes_of_scaled returns, without its values."""
-    return torch.empty_like(y)
 
 
 def remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -61,5 +51,5 @@ def gradient(ctx: Any, slopes: Tensor, *, whole: bool) -> tuple[Tensor | None, .
     return SLOPES_OF_SCALED.called(whole=whole)(slopes, y, factor, ctx.leak), None, None, None
 
 
-SLOPES_OF_SCALED = Operation("slopes_of_scaled", slopes_of_scaled, fake=shape_of_slopes)
-SCALED = Operation("scaled", scaled, fake=shape_of_scaled).with_gradient(remember, gradient).function()
+SLOPES_OF_SCALED = Operation("slopes_of_scaled", slopes_of_scaled, fake=like_second)
+SCALED = Operation("scaled", scaled, fake=like_first).with_gradient(remember, gradient).function()

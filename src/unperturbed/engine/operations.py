@@ -5,6 +5,17 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
+
+
+def like_first(x: Tensor, *_: object) -> Tensor:
+    """A result of the shape and type of the first argument, without its values."""
+    return torch.empty_like(x)
+
+
+def like_second(_: object, x: Tensor, *__: object) -> Tensor:
+    """One of those of the second."""
+    return torch.empty_like(x)
 
 
 class Operation:

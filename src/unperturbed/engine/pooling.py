@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .convolutions import MANY
-from .operations import Operation
+from .operations import Operation, like_second
 
 
 def ours(x: Tensor, size: int, before: int, behind: int) -> bool:
@@ -43,11 +43,6 @@ def slopes_of_pooled(slopes: Tensor, x: Tensor, size: int, up: bool, before: int
     return torch.ops.aten.avg_pool2d_backward(own, x, *steps).clone(memory_format=torch.preserve_format)
 
 
-def shape_of_slopes(_slopes: object, x: Tensor, _size: int, _up: bool, _before: int, _behind: int) -> Tensor:
-    """What slopes_of_pooled returns, without its values."""
-    return torch.empty_like(x)
-
-
 def remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ARG001  (called by name)
     """Keep what the gradient needs."""
     x, *ctx.settings = inputs
@@ -60,5 +55,5 @@ def gradient(ctx: Any, slopes: Tensor, *, whole: bool) -> tuple[Tensor | None, .
     return found, None, None, None, None
 
 
-SLOPES_OF_POOLED = Operation("slopes_of_pooled", slopes_of_pooled, fake=shape_of_slopes)
+SLOPES_OF_POOLED = Operation("slopes_of_pooled", slopes_of_pooled, fake=like_second)
 POOLED = Operation("pooled", pooled, fake=shape_of_pooled).with_gradient(remember, gradient).function()

@@ -199,6 +199,20 @@ def test_list_names_defenses_attacks_and_parts(words, expected, capsys):
     assert set(expected) <= set(capsys.readouterr().out.split())
 
 
+@pytest.mark.parametrize("kind", ["recipes", "defenses", "attacks", "experiments", "parts"])
+def test_lists_break_no_word_however_narrow_the_terminal_is(kind, monkeypatch, capsys):
+    def listed(columns):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        main(["list", kind])
+        return capsys.readouterr().out
+
+    words = {word for line in listed(400).splitlines()[1:] for word in line.split()}
+    for columns in (32, 40, 60, 76, 77, 80, 118):
+        narrow = listed(columns)
+        assert max(map(len, narrow.splitlines())) <= columns
+        assert words <= {form for word in narrow.split() for form in (word, word.rstrip(";"))}, columns
+
+
 def test_there_is_no_list_of_anything_else(refused):
     assert "there is no list of 'models' (there are recipes, defenses, attacks, experiments, parts)" in refused(
         "list", "models"

@@ -2,9 +2,11 @@
 
 import json
 from dataclasses import dataclass
+from textwrap import TextWrapper
 from typing import Literal
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from ..experiments.catalog import experiments
@@ -18,6 +20,8 @@ WIDE, NARROW = (0, 2, 0, 0), (0, 1, 0, 0)
 """blanks around a cell: above it, behind it, below it, before it"""
 MOST_COLUMNS = 10_000
 """columns of text that any table fits into"""
+FEWEST_COLUMNS = 20
+"""columns of text that lines are broken for in even narrower terminals"""
 Row = dict[str, str | int | None]
 KINDS = ("recipes", "defenses", "attacks", "experiments", "parts")
 OF_DATA = ("recipes", "attacks")
@@ -105,15 +109,39 @@ def attack_rows(budget: Budget) -> list[Row]:
 
 
 def show(rows: list[Row]) -> None:
-    """Rows as a table, whose columns stand closer where it fits into the terminal so and not otherwise."""
+    """Rows as a table, whose columns stand closer where it fits into the terminal so and not otherwise.
+
+    In a terminal in which words of the table would break, each row has lines of its own.
+    """
+    headings = list(rows[0])
+    cells = [[f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()] for row in rows]
     table = Table(box=None, pad_edge=False, padding=WIDE)
-    for i, heading in enumerate(rows[0]):
-        table.add_column(heading, no_wrap=i == 0, overflow="fold")
-    for row in rows:
-        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()))
+    for i, heading in enumerate(headings):
+        numbers = any(isinstance(row[heading], int) for row in rows)
+        longest = max(len(word) for row in cells for word in (heading, *row[i].split()))
+        table.add_column(heading, no_wrap=i == 0, min_width=longest, justify="right" if numbers else "left")
+    for row in cells:
+        table.add_row(*row)
     console = Console(markup=False, highlight=False)
-    unlimited = console.options.update(width=MOST_COLUMNS)
-    for padding in (NARROW, WIDE):
-        fits = console.measure(table, options=unlimited).maximum <= console.width
-        table.padding = table.padding if fits else padding
+    unlimited, needs = console.options.update(width=MOST_COLUMNS), dict[tuple[int, ...], Measurement]()
+    for table.padding in (NARROW, WIDE):
+        needs[table.padding] = console.measure(table, options=unlimited)
+    if needs[NARROW].maximum <= console.width < needs[WIDE].maximum:
+        table.padding = NARROW
+    elif needs[WIDE].minimum > console.width:
+        print(lines(headings, cells, console.width))
+        return
     console.print(table)
+
+
+def lines(headings: list[str], rows: list[list[str]], width: int) -> str:
+    """Rows below each other: the first cell, and the others behind their headings in lines that are set in."""
+    wrapper = TextWrapper(
+        max(width, FEWEST_COLUMNS), initial_indent="  ", subsequent_indent="  ", break_long_words=False
+    )
+    wrapper.break_on_hyphens = False
+    told: list[str] = []
+    for name, *others in rows:
+        behind = [f"{heading} {cell}" for heading, cell in zip(headings[1:], others, strict=True)]
+        told += [name, *wrapper.wrap("; ".join(behind))]
+    return "\n".join(told)

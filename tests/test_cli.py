@@ -36,6 +36,7 @@ from unperturbed.solvers import NFGSM, PGD, Grid, Strongest, WorstOfK
 from unperturbed.trainer import Trainer
 
 RECIPE = "digits-pixel-srt"
+MNIST_SRT = Path(__file__).parent.parent / "examples" / "mnist-srt"
 SEVERAL = [
     "digits-pixel-standard",
     "digits-pixel-vat",
@@ -566,7 +567,6 @@ def test_weights_that_are_cut_off_are_written_again_by_the_command_that_is_named
             ["train", RECIPE, "--checkpoint-seconds", "nan"],
             "--checkpoint-seconds must be a finite number of at least 0",
         ),
-        (["train", RECIPE, "--unlabeled", "--steps", "3"], "--unlabeled names no file and no folder"),
         (["train", RECIPE, "--unlabeled", "a.npy", "--unlabeled=b.npy"], "--unlabeled is given twice, and the last"),
     ],
 )
@@ -997,6 +997,23 @@ def test_a_file_that_is_forgotten_behind_from_is_asked_for(words, refused):
 def test_numbers_with_commas_in_place_of_blanks_are_answered_in_a_sentence(words, got, rejected):
     said = rejected(*words)
     assert f"{words[-2]}: expected values with blanks between them, as 1 2, got {got} (" in said
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--size", ["pack", "pictures", "--size", "--out", "my.npz"]),
+        ("--reach", ["surface", MNIST_SRT, "--reach"]),
+        ("--show", ["curve", "training", MNIST_SRT, "--show"]),
+        ("--fractions", ["curve", "perturbation", MNIST_SRT, "--fractions", "--against", "eps"]),
+        ("--seeds", ["reproduce", "table-3", "--seeds", "--plan"]),
+        ("--unlabeled", ["train", RECIPE, "--unlabeled", "--steps", "3"]),
+        ("--data.unlabeled-files", ["train", RECIPE, "--data.unlabeled-files", "--dry-run"]),
+        ("--optimizer.rate.milestones", ["train", "mnist-spatial-srt", "--dry-run", "--optimizer.rate.milestones"]),
+    ],
+)
+def test_values_that_are_forgotten_are_not_taken_for_none(option, words, rejected):
+    assert f"{option}: expected a value behind it, or several (see unperturbed {words[0]} " in rejected(*words)
 
 
 def test_choices_beside_none_are_told_in_one_order(rejected):

@@ -155,8 +155,6 @@ def require_attacks(command: Curve, named: Sequence[str]) -> list[str]:
     for name, attack in attacks.items():
         if command.against == "eps" and not isinstance(attack.within, Linf):
             raise ValueError(f"{name} does not keep to an Linf ball, so it has no eps: use --against fraction")
-    if not command.fractions:
-        raise ValueError("--fractions names none: name at least one number from 0 to 1")
     return list(attacks)
 
 

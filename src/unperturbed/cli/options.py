@@ -65,6 +65,7 @@ def whole(word: str) -> int:
 
 
 READERS: dict[object, Callable[[str], float]] = {float: fraction, int: whole}
+READERS_OF_SEVERAL: dict[object, Callable[[str], float | str]] = {**READERS, str: str}
 RULES = ConstructorRegistry()
 """how options are read: numbers with words of ours for what is none, and parts that may be None"""
 
@@ -104,6 +105,32 @@ def number_or_none(wanted: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[float 
         instance_from_str=number_in,
         is_instance=lambda value: value is None or type(value) is kind or (kind is float and type(value) is int),
         str_from_instance=lambda value: [str(value)],
+    )
+
+
+@RULES.primitive_rule
+def several(wanted: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[tuple[float | str, ...]] | None:
+    """How any number of values of that kind are read and shown: none would be one that was forgotten."""
+    kind, *more = get_args(wanted.type) or (NoneType,)
+    if wanted.type_origin is not tuple or more != [Ellipsis] or kind not in READERS_OF_SEVERAL:
+        return None
+    read, name = READERS_OF_SEVERAL[kind], kind.__name__.upper()
+
+    def all_of(words: list[str]) -> tuple[float | str, ...]:
+        if not words:
+            raise ValueError("expected a value behind it, or several")
+        try:
+            return tuple(read(word) for word in words)
+        except ValueError:
+            got = quoted(" ".join(words))
+            raise ValueError(f"expected values with blanks between them, as 1 2, got {got}") from None
+
+    return PrimitiveConstructorSpec(
+        nargs="*",
+        metavar=f"[{name} [{name} ...]]",
+        instance_from_str=all_of,
+        is_instance=lambda values: isinstance(values, tuple),
+        str_from_instance=lambda values: [str(value) for value in values],
     )
 
 

@@ -117,8 +117,6 @@ def ordered(
     if command.beside < 0:
         raise ValueError(f"--beside must be a whole number from 0 on, got {command.beside}")
     seeds = tuple(dict.fromkeys(command.seeds))
-    if not seeds:
-        raise ValueError("--seeds names no seed: name at least one, 0 for example")
     if min(seeds) < 0:
         raise ValueError(f"--seeds must be whole numbers from 0 on, got {min(seeds)}")
     every = planned(made, command.scale, network, seeds)

@@ -80,10 +80,6 @@ def train(arguments: list[str]) -> None:
     command = commands[0]
     if sum(word.partition("=")[0] == "--unlabeled" for word in rest) > 1:
         raise ValueError("--unlabeled is given twice, and the last would count alone: name all files behind one")
-    if "--unlabeled" in rest and not command.unlabeled:
-        raise ValueError(
-            "--unlabeled names no file and no folder, as where a pattern matches none: name some, or omit it"
-        )
     if command.unlabeled:
         refuse_options(rest, "--unlabeled names such files too: name all of them there", "--data.unlabeled-files")
     require_use_of_options(rest, [each.recipe for each in commands])

@@ -86,8 +86,6 @@ def meaning(sections: list[list[str]]) -> str:
 
 def expected_of_several(said: str) -> str:
     """What is said of a value; of numbers that belong together, in words."""
-    if found := re.match(r"Could not find valid parse for arguments: (\[.*\])$", said):
-        return f"expected values with blanks between them, as 1 2, got {quoted(' '.join(ast.literal_eval(found[1])))}"
     found = re.match(r"Could not parse arguments (\[.*\]) into tuple type typing\.Tuple\[(.*)\]$", said)
     if not found or not (kinds := found[2].split(", ")) or not set(kinds) <= set(SEVERAL):
         return said

@@ -110,6 +110,20 @@ def test_a_folder_of_classes_becomes_a_data_set(album, tmp_path, capsys):
     ]
 
 
+@pytest.mark.parametrize("part", ["", "train"])
+def test_a_folder_of_a_class_that_holds_no_picture_is_told(part, album, tmp_path, capsys):
+    if part:
+        whole = tmp_path / "parted"
+        shutil.copytree(album, whole / part, ignore=shutil.ignore_patterns("unlabeled", "notes.txt"))
+        album = whole
+    else:
+        (album / "cat" / "notes.txt").unlink()
+    empty = album / part / "horse"
+    empty.mkdir()
+    assert packed(album, tmp_path / "my.npz").classes == ("cat", "dog")
+    assert capsys.readouterr().err == f"unperturbed: left out: {empty} holds no picture, so it is no class\n"
+
+
 def test_of_many_classes_and_of_long_names_pack_names_the_beginning(tmp_path, capsys):
     for name in ("0" * 60, *"123456"):
         for seed in range(2):

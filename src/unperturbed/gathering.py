@@ -43,6 +43,8 @@ class Found:
     unlabeled: Sequence[Path]
     others: Sequence[Path]
     """files that are no pictures"""
+    empty: Sequence[Path]
+    """folders that would be classes if they held a picture"""
 
     def paths(self) -> list[Path]:
         """All of them: training pictures, test pictures, unlabeled ones."""
@@ -85,6 +87,7 @@ def found_in(folder: Path, share: float, seed: int) -> Found:
         some = f"{printable(labeled)} has {counted(len(by_class), 'folder')} with pictures"
         raise ValueError(f"{some}, expected one for each class, two at least: arrange them as {LAYOUT}")
     names = tuple(by_class)
+    empty = [name for name in folders_in(labeled) if name not in (*names, *(PARTS if labeled == folder else ()))]
     tests = folder / TEST
     for_test = put_apart(tests, names, labeled) if tests.is_dir() else drawn(by_class, share, seed)
     taken = {path for paths in for_test.values() for path in paths}
@@ -96,6 +99,7 @@ def found_in(folder: Path, share: float, seed: int) -> Found:
         test=numbered(for_test, names),
         unlabeled=pictures_in(without_label) if without_label.is_dir() else [],
         others=sorted(path for path in files_in(folder) if not is_picture(path)),
+        empty=[labeled / name for name in empty],
     )
 
 

@@ -80,6 +80,8 @@ def pack(arguments: list[str]) -> None:
         made = gathered(found, size, command.color)
     write_anew(out, made.dumps())
     print(printable(spoken(out, made)))
+    for place in found.empty:
+        say(f"left out: {place} holds no picture, so it is no class")
     if found.others:
         endings = ", ".join(sorted({path.suffix or path.name for path in found.others}))
         some = shortened(f"{counted(len(found.others), 'file')} with names that no pictures have ({endings})")

@@ -124,6 +124,13 @@ def test_a_folder_of_a_class_that_holds_no_picture_is_told(part, album, tmp_path
     assert capsys.readouterr().err == f"unperturbed: left out: {empty} holds no picture, so it is no class\n"
 
 
+def test_a_class_of_which_no_picture_is_for_test_is_told(tmp_path, capsys):
+    for seed, place in enumerate(["train/cat", "train/dog", "test/cat"]):
+        save(tmp_path / "parted" / place / "1.png", noise(seed, 8, 8))
+    packed(tmp_path / "parted", tmp_path / "my.npz")
+    assert "unperturbed: no picture for test is of class dog, so evaluate" in capsys.readouterr().err
+
+
 def test_of_many_classes_and_of_long_names_pack_names_the_beginning(tmp_path, capsys):
     for name in ("0" * 60, *"123456"):
         for seed in range(2):

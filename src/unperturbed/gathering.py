@@ -45,6 +45,8 @@ class Found:
     """files that are no pictures"""
     empty: Sequence[Path]
     """folders that would be classes if they held a picture"""
+    untested: Sequence[str]
+    """classes of which no picture is for test"""
 
     def paths(self) -> list[Path]:
         """All of them: training pictures, test pictures, unlabeled ones."""
@@ -100,6 +102,7 @@ def found_in(folder: Path, share: float, seed: int) -> Found:
         unlabeled=pictures_in(without_label) if without_label.is_dir() else [],
         others=sorted(path for path in files_in(folder) if not is_picture(path)),
         empty=[labeled / name for name in empty],
+        untested=[name for name in names if name not in for_test],
     )
 
 

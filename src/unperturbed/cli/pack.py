@@ -82,6 +82,9 @@ def pack(arguments: list[str]) -> None:
     print(printable(spoken(out, made)))
     for place in found.empty:
         say(f"left out: {place} holds no picture, so it is no class")
+    for name in found.untested:
+        told = f"no picture for test is of class {shortened(name, 40)}, so evaluate will say nothing of it"
+        say(f"{told}: add some")
     if found.others:
         endings = ", ".join(sorted({path.suffix or path.name for path in found.others}))
         some = shortened(f"{counted(len(found.others), 'file')} with names that no pictures have ({endings})")

@@ -20,6 +20,7 @@ from ..evaluation import holds_all, settings_of
 from ..files import numbers_in, require_writable, set_aside, write_whole
 from ..locks import by_turns
 from ..page.again import EXTENTS, looked_at
+from ..printing import in_shell, printable
 from ..processes import joined
 from ..progress import Bars, Lines, watching
 from ..recipes import RECIPES, usual_budget
@@ -142,7 +143,11 @@ def evaluate(arguments: list[str]) -> None:
         write_whole(reporter.card, json.dumps(card.plain(), indent=1).encode())
     if told := reporter.told():
         say(told)
-    print(as_json(report, card) if command.json else as_text(report, card))
+    if command.json:
+        print(as_json(report, card))
+        return
+    print(as_text(report, card))
+    print(printable(f"kept in {run.report}; next: unperturbed report {in_shell(run.path)}"))
 
 
 def warn_of_other_data(runs: Sequence[Run], dataset: Dataset) -> None:

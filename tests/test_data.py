@@ -165,7 +165,9 @@ def test_a_class_without_any_training_image_is_not_blamed_on_the_split():
     """Nothing is said of test images, which may have it."""
     with pytest.raises(ValueError, match=r"class 1 .*: no training image has that label; add some, or") as refused:
         split(torch.tensor([0, 2, 0, 2]), Data(labeled=4), 3)
-    assert "one of the 3 classes out, of the test images too, and number the others without a" in str(refused.value)
+    assert "one of the 3 classes out, of the test images too, and number the others from 0 without a" in str(
+        refused.value
+    )
 
 
 def test_a_class_without_labeled_images_is_named():

@@ -493,7 +493,10 @@ def test_black_and_white_and_dim_and_black_images_are_read(tmp_path, bright):
         ({"train_labels": np.array([0, 1, 2])}, "train_labels must have the shape (6,), got (3,)"),
         ({"test_labels": np.array([0, -1, 2])}, "test_labels must lie in 0 to 2, got -1"),
         ({"test_labels": np.array([0, 10**12, 2])}, "has a label 1000000000000 among 9 labels"),
-        ({"classes": np.array(["a", "b"])}, "classes names 2, but the labels go up to 2: name each class, from 0 on"),
+        (
+            {"classes": np.array(["a", "b"])},
+            "classes names 2, but the labels go up to 2: number these from 0 to 1, or name",
+        ),
         ({"classes": np.array(["a", "a", "b"])}, "classes holds a more than once: store another name for each class"),
         ({"classes": np.array([0, 1, 1])}, "classes holds 1 more than once: store another name for each class"),
         ({"classes": np.array(["", "b", "c"])}, "classes has no name for class 0: store a name for each class"),

@@ -92,7 +92,7 @@ def test_the_smallest_image_passes_and_a_smaller_one_is_refused(architecture: Ar
             ValueError, match=rf"^{name} needs images of shape \(1, {smallest}, {smallest}\) or larger"
         ):
             architecture(shape, 2)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=rf"^{name} needs at least 2 classes, got 1$"):
+    with pytest.raises(ValueError, match=rf"^{name} needs at least 2 classes, got 1: label images of two or more$"):
         architecture((1, 32, 32), 1)
 
 

@@ -90,7 +90,7 @@ def split(labels: Tensor, spec: Data, classes: int, *, extra: int = 0) -> Split:
         if not (labels == label).any():
             advice = (
                 f"no training image has that label; add some, or leave this one of the {classes} classes out, of the "
-                "test images too, and number the others without a gap"
+                "test images too, and number the others from 0 without a gap"
             )
         raise ValueError(f"no labeled image of class {label} is among the {len(trained)} to train on: {advice}")
     return Split(trained, held_out, rest[:unlabeled])

@@ -165,7 +165,8 @@ def _class_names(file: str, names: Array | None, labels: Tensor) -> tuple[str, .
         stored = _stored_names(file, names)
         if highest >= len(stored):
             raise ValueError(
-                f"{file}: classes names {len(stored)}, but the labels go up to {highest}: name each class, from 0 on"
+                f"{file}: classes names {len(stored)}, but the labels go up to {highest}: number these from 0 to "
+                f"{len(stored) - 1}, or name each class, from 0 on"
             )
         return stored
     if highest > len(labels):

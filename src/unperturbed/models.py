@@ -277,4 +277,4 @@ def require_task(name: str, shape: Shape, classes: int, *, smallest: int) -> Non
     require(
         valid, f"{name} needs images of shape {least} or larger, got {shape}: choose another recipe, or enlarge them"
     )
-    require(classes >= 2, f"{name} needs at least 2 classes, got {classes}")
+    require(classes >= 2, f"{name} needs at least 2 classes, got {classes}: label images of two or more")

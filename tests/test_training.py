@@ -425,7 +425,10 @@ def test_a_teacher_with_fewer_labels_than_its_batch_is_refused_before_anything_i
     ("changes", "reason"),
     [
         ({"model": SmallCNN()}, "SmallCNN needs images of shape (1, 16, 16) or larger"),
-        ({"batch": 500, "unlabeled": True, "objective": SRT(solver=ASCENT)}, "batch of 500 is larger than the 300 "),
+        (
+            {"batch": 500, "unlabeled": True, "objective": SRT(solver=ASCENT)},
+            "batch of 500 is larger than the 300 training images: lower batch (--teacher.batch) to at most 300",
+        ),
     ],
 )
 def test_a_teacher_that_cannot_be_trained_is_refused_before_anything_is_written(tmp_path, changes, reason):

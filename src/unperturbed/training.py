@@ -171,7 +171,8 @@ def check_teacher(recipe: Recipe, dataset: Dataset, device: torch.device) -> Non
     try:
         trainer_by(stage_one, dataset, parts(dataset, stage_one.data), device)
     except ValueError as error:
-        raise ValueError(f"the teacher cannot be trained: {error}") from error
+        told = str(error).replace("--batch", "--teacher.batch")
+        raise ValueError(f"the teacher cannot be trained: {told}") from error
 
 
 def trained_teacher(

@@ -1194,3 +1194,8 @@ def test_rows_by_their_warps_are_trained_and_attacked_by_two_interpolations():
             "randadv": warps,
             "gridadv": warps,
         }
+
+
+def test_one_minute_is_planned_in_the_singular(tmp_path, capsys):
+    plan = reproduce("all", "--scale", "smoke", "--plan", "--out", tmp_path / "none", capsys=capsys)
+    assert ", 1 minute left (" in plan

@@ -230,5 +230,5 @@ def plan_text(command: Reproduce, runs: list[PlannedRun], out: Path) -> str:
             )
         )
     heading = ("run", "network", "steps x batch", "minutes of training", "of attacks", "here")
-    words = f"{counted(len(rows), 'run')} in {out}, {left:.0f} minutes left ({BASIS})"
+    words = f"{counted(len(rows), 'run')} in {out}, {counted(round(left), 'minute')} left ({BASIS})"
     return f"{aligned(heading, rows)}\n\n{words}" if rows else "nothing needs to be trained"

@@ -831,6 +831,22 @@ def test_a_compiler_keeps_as_many_versions_of_a_function_as_it_meets_shapes(comp
     assert torch._dynamo.config.recompile_limit == 10 * SHAPES
 
 
+def test_the_loss_of_each_run_of_a_process_is_compiled_however_many_there_were(monkeypatch):
+    compiler, taken = torch.compile, list[object]()
+    backend = {"backend": lambda graph, _: taken.append(graph) or graph.forward}
+    monkeypatch.setattr(torch, "compile", lambda function, **settings: compiler(function, **settings, **backend))
+    monkeypatch.setattr(network_room, "SHAPES", 2)
+    runs, y = [network(seed) for seed in range(4)], torch.arange(4)
+    with torch._dynamo.config.patch(recompile_limit=2):
+        for number, f in enumerate(runs):
+            fast = Accelerated(f, Engine(folded=True, compiled=True), images(2), say=pytest.fail)
+            with frozen(fast):
+                before = len(taken)
+                loss = fast.judging(cross_entropy)(images(4), y)
+                assert_near(loss, cross_entropy(f(images(4)), y), 1e-5)
+            assert len(taken) == before + 1, number
+
+
 SMALL_GRID = Grid(around=Spatial(rotation=20.0, translation=1.0), points=(3, 2, 2), at_once=100)
 SOLVERS: dict[str, Solver] = {
     "PGD": PGD(around=Linf(eps=0.1), steps=2, step_size=0.05, start="uniform", keep="best"),

@@ -217,3 +217,12 @@ def test_an_image_or_a_label_that_does_not_fit_is_refused(f, x, image, label, se
     with pytest.raises(ValueError) as error:
         surface(f, image(x), label, scenario="pixel")
     assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize("scenario", ["pixel", "spatial"])
+def test_a_surface_is_computed_in_float32_to_the_last_digit(f, x, scenario):
+    precisions = set()
+    f.register_forward_hook(lambda *_: precisions.add(torch.backends.cudnn.allow_tf32))
+    assert torch.backends.cudnn.allow_tf32, "what a device would do else"
+    surface(f, x, 1, scenario=scenario, points=3)
+    assert precisions == {False}

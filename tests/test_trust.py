@@ -235,6 +235,14 @@ def test_the_same_seed_gives_the_same_card_even_of_a_random_model():
     assert card_of(noisy, 45, seed=1).findings != first.findings
 
 
+def test_points_are_judged_in_float32_as_they_are_searched():
+    precisions, f = set(), network()
+    f.register_forward_hook(lambda *_: precisions.add(torch.backends.cudnn.allow_tf32))
+    assert torch.backends.cudnn.allow_tf32, "what a device would do else"
+    trust(f, DIGITS.test_images[:60], DIGITS.test_labels[:60], around=BALL, seconds=5.0)
+    assert precisions == {False}
+
+
 def test_the_model_is_left_as_it_was():
     f = broken.BatchStatistics(network())
     f.train()

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from ..datasets import Dataset
-from ..engine import Engine
 from ..recipes import usual_budget
 from ..surfaces import Scenario, Surface, Value, surface
 from .definition import Trial
@@ -87,21 +86,19 @@ def surfaces_around(f: nn.Module, dataset: Dataset, trial: Trial, scale: Scale) 
     found: dict[str, list[float]] = {}
     for scenario in get_args(Scenario):
         for value, measures in MEASURES.items():
-            # Differences of neighbors are small: the rounding of TF32 would pass for slopes and ruggedness.
-            with Engine().arithmetic():
-                surroundings = [
-                    surface(
-                        f,
-                        dataset.test_images[index],
-                        dataset.test_labels[index],
-                        scenario=scenario,
-                        value=value,
-                        points=5 if smoke else POINTS,
-                        reach=budget.reach(scenario),
-                        index=index,
-                    )
-                    for index in range(2 if smoke else min(IMAGES, len(dataset.test_images)))
-                ]
+            surroundings = [
+                surface(
+                    f,
+                    dataset.test_images[index],
+                    dataset.test_labels[index],
+                    scenario=scenario,
+                    value=value,
+                    points=5 if smoke else POINTS,
+                    reach=budget.reach(scenario),
+                    index=index,
+                )
+                for index in range(2 if smoke else min(IMAGES, len(dataset.test_images)))
+            ]
             for name, measured in measures.items():
                 found[f"{name}.{scenario}"] = [round(measured(each), 4) for each in surroundings]
     return found

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..answers import frozen
+from ..engine import Engine
 from ..evaluation import AttackWatcher
 from ..inputs import as_float, check_images, check_labels, check_model, output_classes, require_tensor
 from ..neighborhoods import L2, Linf, Neighborhood, Spatial, TurnThenShift, require_around
@@ -67,7 +68,8 @@ def trust(
             f"spatial must have a rotation and two shifts as its parameters, as Spatial(rotation=30.0), got {spatial}"
         )
     f.to(where)
-    with frozen(f), restored(f), random_numbers_kept(where):
+    # Points are searched in float32: judged in TF32, some of those that fool f would be taken for right.
+    with frozen(f), restored(f), random_numbers_kept(where), Engine().arithmetic():
         torch.manual_seed(derived_seed(seed, "clean"))
         classes = check_inputs(f, x, images, labels)
         subject = Subject(

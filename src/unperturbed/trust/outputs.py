@@ -21,7 +21,7 @@ REPEATS = 5
 SAME_TWICE = 1e-4
 """largest difference of normalized logits between two passes over the same batch"""
 SAME_IN_COMPANY = 1e-2
-"""the same between two batches: other kernels and TF32 round differently"""
+"""the same between two batches: other kernels round differently"""
 FLAT = 0.1
 """a range of pixel values that only images divided by 255 twice have"""
 VANISHED = 1.0

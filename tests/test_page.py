@@ -493,6 +493,21 @@ def test_fgsm_of_the_gallery_says_what_the_report_says(group):
         assert each.after == group.runs[each.run].report["fgsm"].predicted[drawn.places].tolist()
 
 
+def test_the_gallery_is_judged_in_float32_like_the_report(group):
+    precisions = set()
+    hooks = [
+        run.model.register_forward_hook(lambda *_: precisions.add(torch.backends.cudnn.allow_tf32))
+        for run in group.runs
+    ]
+    try:
+        assert torch.backends.cudnn.allow_tf32, "what a device would do else"
+        draw_pictures(group, images=4, attacks=["fgsm"], seed=0, device=CPU)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    assert precisions == {False}
+
+
 def test_a_gallery_that_would_be_too_large_is_smaller_and_says_so(group):
     drawn = draw_pictures(group, images=50, attacks=["fgsm"], seed=0, device=CPU, room=3000)
     assert 1 <= len(drawn.places) < 50

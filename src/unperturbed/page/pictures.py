@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..attacks import Attack
 from ..defender import defended, precision_for, predicted_classes
+from ..engine import Engine
 from ..evaluation import AttackWatcher, checked
 from ..inputs import as_float
 from ..printing import counted, in_shell, printable
@@ -64,6 +65,7 @@ class Pictures:
     """sentences on what is not shown, and why"""
 
 
+@Engine().arithmetic()  # As in the evaluation, whose answers are beside these.
 def draw_pictures(
     group: Group,
     *,

@@ -16,7 +16,7 @@ LAYERS = [
     {"objectives", "attacks"},
     {"engine", "cutting", "packing"},
     {"recipe", "report", "images", "awp"},
-    {"guards", "own_parts", "selection", "step", "unfinished", "defender", "turns"},
+    {"guards", "own_parts", "sameness", "selection", "step", "unfinished", "defender", "turns"},
     {"trainer"},
     {"training", "fitting", "stopping", "runs", "evaluation", "trust", "surfaces"},
     {"recipes"},

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from handmade import evidence, report
-from unperturbed.evaluation import settings_of
 from unperturbed.experiments import evidence as files
 from unperturbed.experiments import results
 from unperturbed.experiments.begun import with_begun
 from unperturbed.experiments.catalog import experiments
 from unperturbed.experiments.definition import Cell
 from unperturbed.experiments.planning import planned
+from unperturbed.sameness import settings_of
 from unperturbed.unfinished import FILE, Part, Unfinished
 
 TRIAL = next(trial for trial in experiments()["table-4"].trials if trial.name == "mnist-pixel-srt")

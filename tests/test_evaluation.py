@@ -20,6 +20,7 @@ from unperturbed.engine import Engine
 from unperturbed.neighborhoods import L2, Linf, Neighborhood, Spatial
 from unperturbed.packing import MOST_CLASSES
 from unperturbed.report import loads
+from unperturbed.sameness import fingerprint
 from unperturbed.solvers import PGD, Grid, WorstOfK
 
 evaluate = partial(evaluation.evaluate, device="cpu")
@@ -1049,7 +1050,7 @@ def test_a_model_stays_the_same_however_a_version_of_pytorch_describes_its_batch
 
     def subject(words):
         norm = type("Named", (Named,), {"words": words, "__module__": "torch.nn.modules.batchnorm"})(4)
-        return evaluation.fingerprint(nn.Sequential(norm), images, labels, 0, 500)
+        return fingerprint(nn.Sequential(norm), images, labels, 0, 500)
 
     old, new, biased = (
         Named.words,

@@ -18,7 +18,6 @@ from evaluated_runs import HOSTILE, make_run, small, write_card, write_hostile_d
 from unperturbed import cli
 from unperturbed import recipe as recipe_files
 from unperturbed.datasets import load
-from unperturbed.evaluation import settings_of
 from unperturbed.inputs import as_float
 from unperturbed.neighborhoods import Linf
 from unperturbed.page import Page, write_page
@@ -36,6 +35,7 @@ from unperturbed.recipes.against import against
 from unperturbed.recipes.inferred import budget_of
 from unperturbed.report import AttackResult, read
 from unperturbed.runs import RunDirectory
+from unperturbed.sameness import settings_of
 from unperturbed.trust import card as cards
 
 CPU = torch.device("cpu")

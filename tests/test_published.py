@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from unperturbed.evaluation import settings_of
 from unperturbed.experiments.catalog import experiments
 from unperturbed.recipes import RECIPES, usual_budget
 from unperturbed.recipes.published import REPEATED, TABLES, printed, published
+from unperturbed.sameness import settings_of
 
 PLACES = {table.place for table in TABLES}
 ROWS = {

@@ -13,7 +13,7 @@ from unperturbed import evaluation, sweeps
 from unperturbed import report as reports
 from unperturbed.cli import main
 from unperturbed.datasets import load
-from unperturbed.evaluation import fingerprint, usual_batch
+from unperturbed.evaluation import usual_batch
 from unperturbed.experiments import evidence as files
 from unperturbed.experiments import reproduction
 from unperturbed.experiments.account import Edition, spent
@@ -26,6 +26,7 @@ from unperturbed.experiments.recalled import recall, unpack
 from unperturbed.experiments.united import united
 from unperturbed.recipes import named
 from unperturbed.runs import RunDirectory
+from unperturbed.sameness import fingerprint
 from unperturbed.sweeps import Sweep
 from unperturbed.training import fresh_model
 

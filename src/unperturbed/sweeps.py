@@ -9,11 +9,12 @@ from torch import Tensor, nn
 
 from . import report as reports
 from .attacks import Attack
-from .evaluation import AttackWatcher, evaluate, settings_of
+from .evaluation import AttackWatcher, evaluate
 from .files import refused_if_damaged, set_aside, write_whole
 from .locks import by_turns
 from .report import Report
 from .runtime import provenance_of_both
+from .sameness import settings_of
 from .schedules import require_fractions
 from .unfinished import Unfinished
 

@@ -16,7 +16,6 @@ from ..comparison import Run
 from ..datasets import Dataset, load
 from ..engine import Precision
 from ..evaluation import evaluate as evaluate_model
-from ..evaluation import holds_all, settings_of
 from ..files import numbers_in, require_writable, set_aside, write_whole
 from ..locks import by_turns
 from ..page.again import EXTENTS, looked_at
@@ -29,6 +28,7 @@ from ..recipes.budgets import Budget, chosen, expanded
 from ..recipes.inferred import idle_options
 from ..report import Report
 from ..runs import RunDirectory
+from ..sameness import holds_all, settings_of
 from ..solvers import require_count, require_positive
 from ..sweeps import Means, means_of
 from ..trust import Card

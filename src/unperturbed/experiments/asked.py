@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..evaluation import settings_of
 from ..report import Report
+from ..sameness import settings_of
 from .definition import Trial
 from .evidence import Evidence
 from .planning import TEST_IMAGES

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from ..evaluation import settings_of
 from ..recipes.budgets import Stated
 from ..report import AttackResult, Report
+from ..sameness import settings_of
 from ..unfinished import FILE, Part, Unfinished
 from .definition import Trial
 from .evidence import Evidence

@@ -7,10 +7,11 @@ import torch
 from torch import nn
 
 from ..datasets import Dataset
-from ..evaluation import fingerprint, usual_batch
+from ..evaluation import usual_batch
 from ..files import numbers_in, write_whole
 from ..recipe import plain
 from ..runs import RunDirectory
+from ..sameness import fingerprint
 from ..sweeps import FILE as SWEEP
 from .definition import SURFACES
 from .evidence import Evidence, read

@@ -11,7 +11,7 @@ from torch import nn
 from .. import report as reports
 from .. import sweeps
 from ..datasets import Dataset, load
-from ..evaluation import evaluate, holds_all
+from ..evaluation import evaluate
 from ..files import numbers_in, set_aside, write_whole
 from ..guards import DivergedError
 from ..progress import Bars, Lines, Titled
@@ -19,6 +19,7 @@ from ..recipe import Recipe, plain
 from ..report import Report
 from ..runs import RunDirectory
 from ..runtime import pick_device, provenance
+from ..sameness import holds_all
 from ..signals import StoppedError
 from ..training import fresh_model, train_together
 from ..unfinished import FILE, Unfinished

@@ -7,9 +7,9 @@ from itertools import combinations
 from math import inf, nextafter
 from typing import Any
 
-from ..evaluation import settings_of
 from ..neighborhoods import Color, TurnThenShift
 from ..report import AttackResult
+from ..sameness import settings_of
 from .budgets import Budget
 
 MOST_STEPS = 10_000

@@ -7,8 +7,8 @@ tables print stands in REPEATED.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..evaluation import settings_of
 from ..recipe import Recipe
+from ..sameness import settings_of
 from . import RECIPES, cifar10, mnist
 from .budgets import PIXEL_ROWS, SPATIAL_ROWS, Budget
 

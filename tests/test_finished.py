@@ -62,6 +62,14 @@ def test_probabilities_are_those_of_the_model(run):
         found.probabilities(images[0])
 
 
+def test_probabilities_are_computed_in_float32_as_attacks_judge(run):
+    precisions, found = set(), up.load(run)
+    found.model.register_forward_hook(lambda *_: precisions.add(torch.backends.cudnn.allow_tf32))
+    assert torch.backends.cudnn.allow_tf32, "what a device would do else"
+    found.probabilities(DIGITS.test_images[:5])
+    assert precisions == {False}
+
+
 def test_many_images_are_answered_in_parts(run, monkeypatch):
     found = up.load(run)
     expected = found.probabilities(DIGITS.test_images[:20])

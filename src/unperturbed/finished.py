@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from . import datasets
+from .engine import Engine
 from .inputs import as_float, check_pixels, require_tensor
 from .recipe import Recipe
 from .runs import RunDirectory
@@ -37,7 +38,7 @@ class Finished:
             raise ValueError(f"images must have the shape {wanted}, got {tuple(images.shape)}: {advice}")
         check_pixels(images)
         weight = next(self.model.parameters())
-        with torch.inference_mode():
+        with torch.inference_mode(), Engine().arithmetic():  # As attacks judge.
             parts = [self.model(as_float(part).to(weight)).softmax(1).cpu() for part in images.split(AT_ONCE)]
         return torch.cat(parts) if parts else torch.empty(0, len(self.classes))
 

@@ -504,8 +504,10 @@ def test_half_written_files_are_no_obstacle_and_swept_away_once_they_are_surely_
 
 
 def test_a_directory_without_a_run_has_no_recipe(tmp_path):
+    alone = tmp_path / "alone"
+    alone.mkdir()
     with pytest.raises(FileNotFoundError, match=r"holds no run \(no recipe\.json\): make one with unperturbed train"):
-        RunDirectory(tmp_path).read_recipe()
+        RunDirectory(alone).read_recipe()
 
 
 def test_a_place_that_is_no_run_is_answered_with_what_it_is_and_the_runs_near_it(tmp_path):

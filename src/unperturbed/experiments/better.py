@@ -31,8 +31,8 @@ MNIST_BALLS = (("-wider", MNIST_RADIUS), ("-still-wider", 0.37), ("-widest", 0.4
 def experiment() -> Experiment:
     """SRT++ beside SRT, and ever shorter trainings; its goals are those of its recipe, not of variants of it."""
     pixel, spatial, digits, short = pixel_trials(PIXEL_ATTACKS), spatial_trials(), digit_trials(), shortest()
-    as_printed, grown, plus, sixty, forty, *_ = pixel
-    pluses, rst = (plus, sixty, forty), rival(plus)
+    as_printed, grown, plus, halved, *_ = pixel
+    pluses, rst = (plus, halved), rival(plus)
     goals = {"pgd": 55.0, "autoattack": 50.0}
     return Experiment(
         name="better",

@@ -58,12 +58,6 @@ ROWS = (
         PIXEL,
         schedule="60 epochs, WRN-34-10",
     ),
-    Row(
-        "SRT++, CIFAR-10, pixel-wise",
-        "cifar10-pixel-srt-plusplus-selected-three-steps-40",
-        PIXEL,
-        schedule="40 epochs, WRN-34-10",
-    ),
     Row("SRT++, CIFAR-10, pixel-wise", "cifar10-pixel-srt-plusplus-selected-three-steps", PIXEL),
     Row(
         "RST, CIFAR-10, pixel-wise, teacher and average of SRT++",

@@ -991,6 +991,43 @@ def test_the_page_of_fidelity_shows_how_uat_told_both_passes_apart_on_cifar10(mo
     assert uat[KEPT]["largest_class_share"] == 1 and uat[CLEAN]["clean"] > 75 and uat[CLEAN]["pgd"] == 0
 
 
+def test_the_page_of_fidelity_shows_how_near_short_runs_of_fast_srt_are_to_one_class():
+    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    scenario = [
+        each
+        for each in committed_evidence()
+        if each.scale == "short" and each.recipe.name.startswith("cifar10-pixel-srt")
+    ]
+    runs = {
+        (each.recipe.optimizer.rate.peak, each.recipe.steps): each
+        for each in scenario
+        if each.recipe.name == "cifar10-pixel-srt-fast"
+    }
+    peaks, lengths = (sorted(set(each)) for each in zip(*runs, strict=True))
+    halves = {at: share_of_records(run, 0.5) for at, run in runs.items()}
+    assert f"| peak of the rate | {' | '.join(f'{length:,} steps' for length in lengths)} |" in page
+    for peak in peaks:
+        cells = [f"{halves[peak, n]:.0%} ({100 * runs[peak, n].report.accuracy('pgd'):.2f})" for n in lengths]
+        assert f"| {peak:g} | {' | '.join(cells)} |" in page
+    assert len(runs) == 15 and min(halves.values()) > 0
+    assert f"at most {lengths[-1]:,} steps of\n512 images" in page and {
+        run.recipe.batch for run in runs.values()
+    } == {512}
+    assert [halves[peak, lengths[-1]] for peak in peaks] == sorted(halves[peak, lengths[-1]] for peak in peaks)
+    assert all(halves[peak, lengths[0]] > 1.7 * halves[peak, lengths[-1]] for peak in peaks)
+    (srt,) = [each for each in scenario if each.name == "cifar10-pixel-srt"]
+    assert (
+        srt.recipe.objective.forward == "separate" and srt.recipe.ramp.over == 0.8 and share_of_records(srt, 0.7) == 0
+    )
+
+
+def share_of_records(run, share):
+    """In how many of the records after the first tenth of a run one class took that share of C(x) or more."""
+    log = zip(run.log["step"], run.log["largest_class_share"], strict=True)
+    later = [found for step, found in log if step > run.recipe.steps / 10]
+    return sum(found >= share for found in later) / len(later)
+
+
 def test_the_page_of_fidelity_shows_how_srt_fell_on_cifar10_and_why(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from constant import READINGS

@@ -9,6 +9,7 @@ from handmade import evidence, report, sweep
 from unperturbed.experiments.catalog import experiments
 from unperturbed.experiments.definition import SURFACES, Cell, Difference, Figure
 from unperturbed.experiments.measured import Measured, standard_error
+from unperturbed.experiments.ramped import GROWN
 from unperturbed.experiments.statements import (
     NOT_MEASURED,
     NOTHING_TO_COMPARE,
@@ -433,6 +434,8 @@ def test_the_statements_of_the_paper_are_all_there():
         "no help against spatial attacks on CIFAR-10",
         "no help against GridAdv on MNIST",
         "rises with the number of unlabeled images",
+        "SRT is at most 5 points under supervised training on all labels (the text says similar) on MNIST, spatial",
+        "SRT exceeds supervised training on all labels on MNIST, spatial",
         "compound attacks are stronger than PGD and GridAdv by themselves",
         "SRT+ is above AT+, AT (average) and AT (max)",
         "AT+ is above AT (average) and AT (max)",
@@ -445,6 +448,8 @@ def test_the_statements_of_the_paper_are_all_there():
         "RST is above UAT",
         "UAT is above RST",
         "SRT is above UAT",
+        "our spatial fast SRT is at most a point under the paper's",
+        "our pixel-wise fast SRT is at most a point under the paper's",
         "ten times faster than SRT",
         "fast SRT is above TRADES and AT",
         "fast SRT is under SRT under every attack",
@@ -462,6 +467,26 @@ def test_the_statements_of_the_paper_are_all_there():
         "the loss surface of standard training has larger slopes than that of SRT",
     ):
         assert claim in words
+
+
+@pytest.mark.parametrize("name", list(experiments()))
+def test_pixel_wise_srt_on_cifar10_which_fell_stands_also_as_it_learns(name):
+    names = {trial.name for trial in experiments()[name].trials}
+    assert {f"{each}{GROWN}" for each in names & {"cifar10-pixel-srt"}} <= names
+
+
+def test_fast_srt_is_held_against_pixel_wise_srt_as_it_learns_too():
+    claims = ("fast SRT is under SRT", "fast SRT loses more where it searches by FGSM")
+    attacks = dict.fromkeys(("fgsm", "pgd", "mi-fgsm", "jsma", "cw", "ddn"), 40)
+    fast = evidence("cifar10-pixel-srt-fast", 80, **attacks)
+    fell = evidence("cifar10-pixel-srt", 40, **dict.fromkeys(attacks, 30))
+    learned = evidence(f"cifar10-pixel-srt{GROWN}", 80, **dict.fromkeys(attacks, 50))
+    spatially = [evidence(f"cifar10-spatial-srt{how}", 90, gridadv=65) for how in ("", "-fast")]
+    for claim in claims:
+        by_print, as_learned = (each for each in experiments()["table-9"].statements if claim in each.words)
+        assert "a lambda that grows" in as_learned.words and "a lambda that grows" not in by_print.words
+        assert verdict(by_print, fast, fell, learned, *spatially) == "fail"
+        assert verdict(as_learned, fast, fell, learned, *spatially) == "pass"
 
 
 @pytest.mark.parametrize("name", list(experiments()))
@@ -588,7 +613,13 @@ class Losing(Extreme):
         ("table-4", "script SRT is above UAT under every pixel-wise attack but DDN", "mnist-pixel-uat-authors"),
         ("table-8", "fast SRT is above KLR", "clean"),
         ("table-9", "fast SRT is above TRADES", "cifar10-pixel-at"),
-        ("table-9", "fast SRT is under SRT", "jsma"),
+        (
+            "table-4",
+            "the best in most pixel-wise columns on CIFAR-10, SRT and UAT",
+            "cifar10-pixel-uat-ramped-one-pass",
+        ),
+        ("table-9", "fast SRT is under SRT under", "jsma"),
+        ("table-9", "fast SRT is under SRT with a lambda that grows", "cifar10-pixel-srt-ramped-one-pass"),
         ("figure-compound", "AT+ is above AT (average)", "gridadv+"),
         ("figure-compound", "defend against single attacks too", "pgd"),
         ("figure-compound", "defend against single attacks too", "mnist-pixel-at"),

@@ -40,6 +40,15 @@ def test_a_short_run_stands_on_the_page_until_the_papers_schedule_is_run():
     assert [edition.scale for edition in told_of(TABLE, partly)] == ["paper", "short"], "it has one run of its own"
 
 
+def test_a_short_run_stands_in_no_table_that_the_papers_schedule_fills_beside_one_that_it_does_not():
+    better = experiments()["better"]
+    pixel, digits = (f"{data}-pixel-srt" for data in ("cifar10", "mnist"))
+    short = [evidence(name, 99, pgd=90, scale="short") for name in (pixel, digits)]
+    text = experiment_text(better, [*short, evidence(digits, 98, pgd=89)])
+    assert re.findall(r"(?m)^\| SRT +\| ([\d.]+) \|", text) == ["98.00", "99.00"]
+    assert text.index("MNIST, pixel-wise:") < text.index("A cyclic rate") < text.index("CIFAR-10, pixel-wise:")
+
+
 def test_a_shorter_schedule_has_no_rows_without_a_number_and_that_of_the_paper_has():
     def rows(found):
         (part, *_) = sections(found)

@@ -7,7 +7,7 @@ from ..recipes.published import printed
 from ..recipes.words import enumerated
 from ..report import Report
 from .definition import COLUMNS, Cell, Experiment, Figure, Table, Trial
-from .editions import Edition, fills, runs_in, shown_in, told_of
+from .editions import Edition, fills, runs_in, shown_in, tables_told, told_of
 from .evidence import Evidence, attacked_on
 from .layout import aligned
 from .measured import Measured
@@ -172,7 +172,7 @@ def experiment_text(experiment: Experiment, evidence: Sequence[Evidence]) -> str
     found = told_by(experiment, told)
     for edition, said in zip(told, found, strict=True):
         parts.append(f"### {edition.title[0].upper()}{edition.title[1:]}")
-        own = [table for table in experiment.tables if shown_in(table, edition)]
+        own = tables_told(experiment, edition, evidence)
         parts.extend(f"{table.title}:\n\n{table_text(table, edition)}" for table in own)
         if said:
             parts.append("\n".join(lines_of(experiment, said, edition)))

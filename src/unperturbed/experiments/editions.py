@@ -59,11 +59,12 @@ def shown_in(table: Table, edition: Edition, longer: Sequence[Evidence] = ()) ->
     return any(fills(each, table) and (each.name, each.network) not in known for each in mine)
 
 
+def tables_told(experiment: Experiment, edition: Edition, evidence: Sequence[Evidence]) -> list[Table]:
+    """The tables that an edition has something to show in: of a shorter schedule what the paper's does not show."""
+    longer = () if edition.scale == "paper" else [each for each in evidence if each.scale == "paper"]
+    return [table for table in experiment.tables if shown_in(table, edition, longer)]
+
+
 def told_of(experiment: Experiment, evidence: Sequence[Evidence]) -> list[Edition]:
-    """The editions of an experiment: a shorter schedule only where it shows what the paper's does not."""
-    by_paper = [each for each in evidence if each.scale == "paper"]
-    return [
-        edition
-        for edition in editions(evidence)
-        if any(shown_in(table, edition, () if edition.scale == "paper" else by_paper) for table in experiment.tables)
-    ]
+    """The editions of an experiment that have a table to show."""
+    return [edition for edition in editions(evidence) if tables_told(experiment, edition, evidence)]

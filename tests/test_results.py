@@ -75,6 +75,24 @@ def test_all_seeds_of_the_demonstration_show_the_same_order():
     assert [len(rows) for rows in methods[0]] == [4, 3]
 
 
+def test_the_page_of_results_says_which_runs_were_trained_before_gradients_were_mended():
+    """Those that it names are by no version that evidence names, and the longest of the shortest trainings is."""
+    page = " ".join((ROOT / "docs" / "results.md").read_text(encoding="utf-8").split())
+    found = [each for each in committed_evidence() if each.recipe.data.name == "cifar10"]
+    by_version = {each.name: each.trained_by for each in found if each.scale == "paper"}
+    assert "the short runs whose evidence names no version" in page
+    assert {bool(each.trained_by) for each in found if each.scale == "short"} == {True, False}
+    assert "the shortest trainings of fast SRT but for the longest of them" in page
+    shortest = [each for each in found if "-shortest-" in each.name]
+    assert [each.name for each in shortest if each.trained_by] == [max(shortest, key=lambda each: each.seconds).name]
+    assert (
+        "Standard, Worst-of-k, KLR, RT and SRT at lambda 0.2, and SRT by the authors' code; RT at 0.3 and SRT++"
+        in page
+    )
+    methods = ("standard", "worst-of-k", "klr", "rt-lambda-0.2", "srt", "srt-authors", "rt-lambda-0.3")
+    assert not any(by_version[f"cifar10-spatial-{method}"] for method in (*methods, "srt-plusplus-selected"))
+
+
 def test_the_readme_says_of_the_trained_examples_what_was_measured():
     readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     srt, plus = (

@@ -36,9 +36,9 @@ Generated from the JSON files in `results/reproduce` by `unperturbed reproduce -
 compares.
 """
 GLANCE = """
-How many statements hold: those of the paper and, under better, our own goals. Where a statement was measured in
-several ways, the first that decides it counts: the paper's schedule before a shorter one, the paper's network
-before another.
+How many statements hold: those of the paper's text, those that hold our numbers against the paper's and, under
+better, our own goals. Where a statement was measured in several ways, the first that decides it counts: the paper's
+schedule before a shorter one, the paper's network before another.
 """
 READING = """
 **Numbers.** Accuracies are in percent: the paper's / ours; `–` where there is no number, in the paper or yet. ± is
@@ -75,11 +75,11 @@ test image: labels and answers, under `samples`, are class numbers, 16 bits each
 and in base64. The runs and their expected minutes: `unperturbed reproduce all --plan`.
 
 **A fault, mended since.** Gradients of compiled steps behind a BatchNorm were off, the more its running mean still
-moved. Trained before were, on CIFAR-10, all short runs, the shortest trainings of fast SRT but for the longest of
-them and, at the paper's schedule, spatially, Standard, Worst-of-k, KLR, RT and SRT at lambda 0.2, and SRT by the
-authors' code; RT at 0.3 and SRT++ were but for their last steps. Accuracies of such runs beside those of a plain
-loop showed no difference ([performance.md](performance.md), what speed costs in accuracy). From version 0.2.0 on,
-evidence names the version that trained a run.
+moved. Trained before were, on CIFAR-10, the short runs whose evidence names no version, the shortest trainings of
+fast SRT but for the longest of them and, at the paper's schedule, spatially, Standard, Worst-of-k, KLR, RT and SRT
+at lambda 0.2, and SRT by the authors' code; RT at 0.3 and SRT++ were but for their last steps. Accuracies of such
+runs beside those of a plain loop showed no difference ([performance.md](performance.md), what speed costs in
+accuracy). From version 0.2.0 on, evidence names the version that trained a run.
 """
 
 

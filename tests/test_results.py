@@ -5,7 +5,8 @@ import re
 import sys
 from dataclasses import replace
 from importlib import import_module
-from math import log
+from itertools import pairwise
+from math import hypot, log
 from pathlib import Path
 from statistics import mean, stdev
 from types import SimpleNamespace
@@ -1028,15 +1029,27 @@ def test_the_page_of_fidelity_shows_how_near_short_runs_of_fast_srt_are_to_one_c
         cells = [f"{halves[peak, n]:.0%} ({100 * runs[peak, n].report.accuracy('pgd'):.2f})" for n in lengths]
         assert f"| {peak:g} | {' | '.join(cells)} |" in page
     assert len(runs) == 15 and min(halves.values()) > 0
-    assert f"at most {lengths[-1]:,} steps of\n512 images" in page and {
-        run.recipe.batch for run in runs.values()
-    } == {512}
-    assert [halves[peak, lengths[-1]] for peak in peaks] == sorted(halves[peak, lengths[-1]] for peak in peaks)
-    assert all(halves[peak, lengths[0]] > 1.7 * halves[peak, lengths[-1]] for peak in peaks)
+    text = " ".join(page.split())
+    assert {(run.recipe.batch, run.recipe.ramp.over) for run in runs.values()} == {(512, 0.8)}
+    assert f"at most {lengths[-1]:,} steps of 512 images" in text
+    from_here = lengths.index(732)
+    for length in lengths[from_here:]:
+        held = [halves[peak, length] for peak in peaks]
+        assert held == sorted(held), "the lower the rate, the less"
+    found = Measured([each for each in scenario if each.network == "resnet-18"])
+    lower = {
+        (peak, few, more)
+        for peak in peaks
+        for few, more in pairwise(lengths)
+        for apart in [found.difference(*(Cell(runs[peak, length].name, "pgd") for length in (more, few)))]
+        if apart.points < -2 * apart.error
+    }
+    assert lower == {(0.4, 488, 732), (0.4, 977, 1221)}
+    assert "at the rate of 0.4 from 488 steps to 732 and from 977 to 1,221" in text
+    assert all(halves[peak, few] < halves[peak, more] for peak, few, more in lower)
     (srt,) = [each for each in scenario if each.name == "cifar10-pixel-srt"]
-    assert (
-        srt.recipe.objective.forward == "separate" and srt.recipe.ramp.over == 0.8 and share_of_records(srt, 0.7) == 0
-    )
+    assert (srt.recipe.ramp.over, srt.recipe.objective.forward) == (0.8, "separate")
+    assert share_of_records(srt, 0.7) == 0
 
 
 def share_of_records(run, share):
@@ -1111,6 +1124,56 @@ def test_the_page_of_fidelity_shows_how_srt_fell_on_cifar10_and_why(monkeypatch)
     for name, weight in (("lambda 1", 1.0), ("lambda 0.2", 0.2)):
         assert f"{log((1 + weight) / (0.1 + weight)):.2f} at {name}" in flat
         assert f"{log(1 + 10 * weight):.1f} at {name}" in flat
+
+
+def test_the_page_of_fidelity_says_what_srt_lacks_beside_all_labels_on_mnist():
+    found = Measured([each for each in committed_evidence() if each.scale == "paper"])
+    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    text = " ".join(page.split())
+
+    def cell(trial):
+        return Cell(f"mnist-spatial-{trial}", "gridadv")
+
+    def kept(trial):
+        return found.figure(cell(trial)).mean
+
+    def lead(more, less):
+        return found.difference(cell(more), cell(less))
+
+    weights = ("0.15", "0.2", "0.25", "0.3")
+    rt, srt = ([at_weight("mnist", name, weight) for weight in weights] for name in ("rt", "srt"))
+    rows = {"Worst-of-k, these labeled too": ("worst-of-k", "worst-of-k-all-labels", "Table 3")} | {
+        f"SRT, lambda {weight}": (less.removeprefix("mnist-spatial-"), more.removeprefix("mnist-spatial-"), "Table 5")
+        for weight, less, more in zip(weights, rt, srt, strict=True)
+    }
+    for words, (less, more, place) in rows.items():
+        theirs = [printed(place, cell(trial).trial).get("gridadv") for trial in (less, more)]
+        ours, gain = [f"{kept(trial):.2f}" for trial in (less, more)], lead(more, less)
+        printed_there = ["–" if number is None else f"{number:.2f}" for number in theirs]
+        assert (
+            f"| {words} | {' | '.join([*ours, f'{gain.points:+.2f} ± {gain.error:.2f}', *printed_there])} |" in page
+        )
+    labels, *images = [lead(more, less) for less, more, _ in rows.values()]
+    assert all(gain.points > labels.points - 2 * hypot(gain.error, labels.error) for gain in images)
+    of_srt, of_rt = (
+        [lead(rival, each[at]).points for words, each in rows.items() if words.startswith("SRT")]
+        for rival, at in (("worst-of-k-all-labels", 1), ("worst-of-k", 0))
+    )
+    assert f"SRT is {of_srt[1]:.2f} points below Worst-of-k with all 60,000 labels" in text
+    assert f"At lambda 0.2 RT is {of_rt[1]:.2f} points below Worst-of-k on the same labels" in text
+    assert f"to {of_rt[-1]:.2f} and {of_srt[-1]:.2f} points at 0.3" in text
+    assert of_rt == sorted(of_rt, reverse=True) and of_srt == sorted(of_srt, reverse=True)
+    assert kept("worst-of-k") > printed("Table 3", "mnist-spatial-srt")["gridadv"]
+    assert f"is only {lead('worst-of-k-all-labels', 'rt-lambda-0.2').points:.2f} points below" in text
+    ours, theirs = (
+        next(each.report for each in found.evidence if each.name == cell(trial).trial)
+        for trial in ("srt", "worst-of-k-all-labels")
+    )
+    alone = theirs.survivors("gridadv") & ~ours.survivors("gridadv")
+    wrong = (alone & ~ours.survivors()).sum()
+    assert (
+        f"Of the {alone.sum()} images that only SRT gets wrong under GridAdv, it gets {wrong} wrong without" in text
+    )
 
 
 def test_the_page_of_fidelity_says_how_often_one_class_held_spatial_srt():

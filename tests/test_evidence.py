@@ -394,9 +394,9 @@ def test_it_is_told_for_how_much_of_its_training_the_answers_of_a_run_were_one_c
     shares = [1.0, 1.0, *[0.95] * constant, *[0.2] * (18 - constant)]
     run = replace(run, log={"step": steps, "largest_class_share": shares})
     text = experiment_text(experiments()["table-4"], [run])
-    words = "or more for a part of the time after the first tenth of the training of mnist-pixel-srt-seed-0"
+    words = "one class took 90% of C(x) or more for so much of the time: mnist-pixel-srt-seed-0"
     assert (f"{words} ({constant / 18:.0%})." in text) == told, "what is learned in the first tenth is no fall"
-    assert "One class took" not in experiment_text(experiments()["table-4"], [replace(run, log={"step": steps})])
+    assert "one class took" not in experiment_text(experiments()["table-4"], [replace(run, log={"step": steps})])
 
 
 def test_images_of_an_attack_that_a_table_does_not_show_are_not_told_below_it():

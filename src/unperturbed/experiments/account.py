@@ -124,8 +124,8 @@ def fallen(runs: Sequence[Evidence]) -> str:
     told = [f"{name} ({share:.0%})" for name, share in sorted(shares.items()) if share >= FOR_A_WHILE]
     if not told:
         return ""
-    began = "after the first tenth of the training"
-    return f" One class took {NEARLY_ALL:.0%} of C(x) or more for a part of the time {began} of {enumerated(told)}."
+    taken = f"one class took {NEARLY_ALL:.0%} of C(x) or more"
+    return f" After the first tenth of training {taken} for so much of the time: {enumerated(told)}."
 
 
 def share_of_one_answer(evidence: Evidence) -> float:

@@ -41,12 +41,17 @@ better, our own goals. Where a statement was measured in several ways, the first
 schedule before a shorter one, the paper's network before another.
 """
 READING = """
+**Words.** C(x) is the class that a network predicts for an image x, and D the probability of the right class less
+the largest of the others. Lambda is the weight of the robust term. RT is SRT without unlabeled images; SRT+ is
+trained against noise with rotations and shifts on top, SRT++ goes beyond the paper. `unperturbed list defenses` says
+what every name stands for, and `unperturbed list attacks` what every attack does.
+
 **Numbers.** Accuracies are in percent: the paper's / ours; `–` where there is no number, in the paper or yet. ± is
-the standard error over seeds where several were run. An image stands where its answer is right both before an
-attack and after it: one that is wrong from the start is attacked too, away from that answer, as R_rob asks for, and
-counts for nobody where it ends at its label. A number in brackets says on how many of the first test images an
-attack was made, where it was not all of them: since these may be harder than the rest, it is compared with others
-on them alone, and held against no goal.
+the standard error over seeds where several were run. Under an attack an image counts as right, or stands, if its
+answer is right both before the attack and after it. One that is wrong from the start is attacked too, away from its
+wrong answer, as the robust risk asks for, and stays wrong even where that brings it to its label. A number in
+brackets says on how many of the first test images an attack was made, where it was not all of them. These may be
+harder than the rest, so such a number is compared with others on these images alone, and held against no goal.
 
 **Verdicts.** A statement that compares our numbers is decided where differences are more than two standard errors,
 of the same test images and of seeds, away from what it claims; else it is not decided, or not yet measured. Where a
@@ -65,10 +70,10 @@ change (DDN, JSMA, Pointwise) in TF32, and what they find is judged in float32. 
 its authors' code stands in [fidelity.md](fidelity.md).
 
 **Schedules.** Runs are by the paper's schedule, to the step. A shorter one, a cyclic rate and as many images for
-every defense of a scenario, stands here only where it shows something that the paper's does not yet. It shows a
-defense on labels alone each of them five times as often as SRT, whose batches are mostly unlabeled (six times on
-MNIST): so does the paper's spatial schedule, but not its pixel-wise one. In it lambda of self-labeled terms grows
-over the first four fifths of a run.
+every defense of a scenario, stands here only where it shows something that the paper's does not yet. In it a defense
+on labels alone sees each label five times as often as SRT does, whose batches are mostly unlabeled (six times on
+MNIST). So it is in the paper's spatial schedule, but not in its pixel-wise one. In the shorter schedule lambda of
+self-labeled terms grows over the first four fifths of a run.
 
 **Evidence.** Each file holds a run's recipe, its log, its seconds and device, and what every attack made of every
 test image: labels and answers, under `samples`, are class numbers, 16 bits each with the low byte first, by zlib

@@ -92,6 +92,10 @@ def test_the_readme_says_where_rivals_of_srt_do_better_than_in_the_paper():
     rst, srt = (Cell(f"cifar10-pixel-{name}", "pgd") for name in ("rst", "srt-ramped-one-pass"))
     lead = found.difference(rst, srt)
     assert "On CIFAR-10 it is above SRT here" in readme and lead.points > 2 * lead.error
+    assert "On MNIST it is above SRT at the printed rate, and UAT, another rival, is at the authors' rate" in readme
+    for better, worse in (("rst", "srt"), ("uat-authors", "srt-authors")):
+        lead = found.difference(*(Cell(f"mnist-pixel-{name}", "pgd") for name in (better, worse)))
+        assert lead.points > 2 * lead.error
 
 
 def test_the_readme_says_how_the_rows_with_a_teacher_were_chosen():
@@ -844,6 +848,48 @@ def test_the_page_of_fidelity_says_that_rst_alone_is_above_the_papers():
     taught, own = (found.figure(Cell(f"cifar10-pixel-{run}")).mean for run in ("standard", runs["srt"]))
     assert f"classifies {taught:.2f} % of the test images correctly" in text
     assert f"SRT at its end classifies {own:.2f} %" in text
+
+
+def test_the_page_of_fidelity_says_which_rivals_are_above_srt_on_mnist():
+    runs = {each.name: each for each in committed_evidence() if each.scale == "paper"}
+    found = Measured(list(runs.values()))
+    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    text = " ".join(page.split())
+
+    def lead(better, worse, attack):
+        apart = found.difference(*(Cell(f"mnist-pixel-{name}", attack) for name in (better, worse)))
+        assert apart.points > 2 * apart.error
+        return f"{apart.points:.2f}"
+
+    for name, words in {
+        "rst": "RST",
+        "srt": "SRT",
+        "uat-authors": "UAT, authors' rate",
+        "srt-authors": "SRT, authors' rate",
+    }.items():
+        run, theirs = f"mnist-pixel-{name}", printed("Table 4", f"mnist-pixel-{name.split('-')[0]}")
+        ours = [f"{found.figure(Cell(run, column)).mean:.2f}" for column in ("clean", "pgd", "autoattack")]
+        assert f"| {words} | {run} | {' | '.join(ours)} | {theirs['clean']:.2f} | {theirs['pgd']:.2f} |" in page
+    alike = ("steps", "batch", "optimizer", "data")
+    for better, worse in (("rst", "srt"), ("uat-authors", "srt-authors")):
+        first, second = (runs[f"mnist-pixel-{name}"].recipe for name in (better, worse))
+        assert [getattr(first, field) for field in alike] == [getattr(second, field) for field in alike]
+    assert (
+        f"RST is {lead('rst', 'srt', 'pgd')} points above SRT under PGD and {lead('rst', 'srt', 'autoattack')} under"
+    ) in text
+    apart = [lead("uat-authors", "srt-authors", attack) for attack in ("pgd", "autoattack")]
+    assert f"and {apart[0]} points above SRT under PGD and {apart[1]} under AutoAttack" in text
+    weights = [runs[f"mnist-pixel-{name}-authors"].recipe.objective.weight for name in ("srt", "uat")]
+    assert weights == [1, 6] and "Its lambda is 1, the weight of UAT 6" in text
+    over = {weight: f"mnist-pixel-srt-lambda-{weight}" for weight in ("0.2", "0.4", "0.6", "0.8")}
+    robust = [found.figure(Cell(name, "pgd")).mean for name in over.values()]
+    assert robust == sorted(robust) and f"from {robust[0]:.2f} at 0.2 to {robust[-1]:.2f} at 0.8" in text
+    change = found.difference(Cell(over["0.8"]), Cell(over["0.2"]))
+    assert change.points > -2 * change.error, "clean accuracy does not fall"
+    plus = "srt-plusplus-selected-lambda-6-wider"
+    assert f"trained within 0.35 it is {lead(plus, 'uat-authors', 'pgd')} points above UAT under PGD" in text
+    recipe = runs[f"mnist-pixel-{plus}"].recipe
+    assert (recipe.objective.weight, recipe.objective.smoothing, recipe.averaging.decay) == (6, 0.1, 0.99)
 
 
 def test_the_page_of_fidelity_says_where_srt_plus_is_not_above_at_plus():

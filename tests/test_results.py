@@ -49,6 +49,7 @@ def test_the_readme_has_the_headline_of_the_results():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     evidence = committed_evidence()
     assert headline(evidence) in readme
+    assert {each.seed for each in evidence} == {0} and "Each row of ours is a single run, with seed 0" in readme
     (fast,) = [each.report for each in evidence if (each.name, each.network) == ("cifar10-pixel-srt-fast", "own")]
     theirs = printed("Table 9", "cifar10-pixel-srt-fast")
     less = [theirs[column] - 100 * fast.accuracy(name) for column, name in (("clean", None), ("pgd", "pgd"))]

@@ -121,6 +121,17 @@ def test_the_readme_says_how_the_rows_with_a_teacher_were_chosen():
     assert "and 90 of its teacher, a ResNet-18" in readme
 
 
+def test_the_page_of_results_says_how_far_apart_two_trainings_of_one_recipe_are():
+    page = " ".join((ROOT / "docs" / "results.md").read_text(encoding="utf-8").split())
+    name = "cifar10-pixel-standard-resnet18-seed-0.json"
+    first, again = (read(ROOT / "results" / file) for file in (f"reproduce/paper/{name}", "standard-once-more.json"))
+    assert first.recipe == again.recipe and first.trained_by == again.trained_by
+    apart = 100 * (first.report.survivors().double() - again.report.survivors().double())
+    ends = [f"{100 * each.report.accuracy():.2f}" for each in (first, again)]
+    assert f"came to {ends[0]} and {ends[1]} clean" in page
+    assert f"{apart.mean():.2f} ± {apart.std() / len(apart) ** 0.5:.2f} apart" in page
+
+
 def test_the_page_of_results_says_which_runs_were_trained_before_gradients_were_mended():
     """Those that it names are by no version that evidence names, and the longest of the shortest trainings is."""
     page = " ".join((ROOT / "docs" / "results.md").read_text(encoding="utf-8").split())

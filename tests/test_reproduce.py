@@ -367,9 +367,9 @@ def test_collected_evidence_tells_what_the_runs_told(tmp_path, capsys):
     words = ("table-9", *SMOKE, "--out", tmp_path / "runs")
     printed = reproduce(*words, capsys=capsys)
     told = reproduce(*words, "--collect", tmp_path / "results", capsys=capsys)
-    assert "4 of 4 runs begun" in told
+    assert "5 of 5 runs begun" in told
     found = files.read_all(tmp_path / "results")
-    assert len(found) == 4
+    assert len(found) == 5
     (fast,) = (each for each in found if each.name == "cifar10-pixel-srt-fast")
     assert fast.other is None or fast.other.subject != fast.report.subject
     assert fast.seconds > 0

@@ -69,7 +69,7 @@ def test_the_page_says_how_often_each_scale_shows_a_label(data, times, word):
     }
     text = " ".join(page([]).split())
     assert word in text
-    assert "so does the paper's spatial schedule, but not its pixel-wise one" in text
+    assert "So it is in the paper's spatial schedule, but not in its pixel-wise one" in text
     alike = [ratio["short", "spatial"], ratio["short", "pixel"], ratio["paper", "spatial"]]
     assert alike == pytest.approx([times] * 3)
     assert ratio["paper", "pixel"] == pytest.approx(1)

@@ -23,6 +23,7 @@ from unperturbed.experiments.evidence import attacked_on
 from unperturbed.experiments.notes import read_notes
 from unperturbed.experiments.planning import planned
 from unperturbed.experiments.recalled import recall, unpack
+from unperturbed.experiments.scales import SMOKE_IMAGES
 from unperturbed.experiments.united import united
 from unperturbed.recipes import named
 from unperturbed.runs import RunDirectory
@@ -220,7 +221,7 @@ def test_weights_are_known_again_by_the_batch_of_the_device_they_are_attacked_on
     out, results = folders
     main([*WORDS, "--out", str(out), "--without", "pgd,gridadv,pgd+,gridadv+"])
     (run,) = planned([experiments()["figure-compound"]], "smoke", "own", [0], NAME)
-    directory, dataset = RunDirectory(out / NAME), reproduction.tested(load("digits"), "smoke")
+    directory, dataset = RunDirectory(out / NAME), reproduction.tested(load("digits"), SMOKE_IMAGES)
     directory.report.unlink()
     model = fresh_model(run.recipe, dataset)
     directory.read_weights(model)

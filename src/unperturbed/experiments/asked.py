@@ -8,7 +8,6 @@ from ..report import Report
 from ..sameness import settings_of
 from .definition import Trial
 from .evidence import Evidence
-from .planning import TEST_IMAGES
 from .scales import images_attacked
 
 
@@ -18,7 +17,7 @@ def as_asked(evidence: Evidence, trial: Trial) -> Evidence | None:
     A sweep of other weights than those of the report, as one copied from another run, does not count either.
     """
     scale = evidence.scale
-    images = images_attacked(scale) or TEST_IMAGES
+    images = images_attacked(scale)
     if len(evidence.report.labels) != images:
         return None
     known, sweep = trial.known_at(scale), evidence.sweep

@@ -7,7 +7,7 @@ from ..printing import printable
 from .asked import as_asked
 from .definition import SURFACES
 from .evidence import Evidence, read_all
-from .planning import TEST_IMAGES, PlannedRun
+from .planning import PlannedRun
 from .results import held
 from .scales import SLOW_ATTACKS, images_attacked
 
@@ -31,7 +31,7 @@ def shows(evidence: Evidence | None, run: PlannedRun, without: Collection[str], 
     if asked is None or (run.trial.timed and max(asked.together, asked.teacher_together) > 1):
         return False
     found, trial = held(asked), run.trial
-    images = images_attacked(run.scale) or TEST_IMAGES
+    images = images_attacked(run.scale)
     few = min(slow_images or images, images)
     made = [(name, 1.0) for name in trial.attacks] + [
         (name, part) for name in trial.swept for part in trial.fractions

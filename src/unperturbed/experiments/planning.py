@@ -20,7 +20,7 @@ from .definition import Experiment, Trial, merged
 from .evidence import directory_name
 from .notes import read_notes
 from .passes import passes_of_attack, passes_of_image
-from .scales import SLOW_ATTACKS, Network, Scale, scaled, seeded, substituted
+from .scales import SLOW_ATTACKS, TEST_IMAGES, Network, Scale, scaled, seeded, substituted
 
 SIDE_BY_SIDE = 4
 """runs of small networks that share a GPU"""
@@ -51,7 +51,6 @@ evaluation ends between two; others are attacked in batches of the usual size"""
 SMOKE_SECONDS = 0.5
 """that a smoke run takes on one core"""
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "digits": (1, 8, 8)}
-TEST_IMAGES = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

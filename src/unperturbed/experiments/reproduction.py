@@ -31,14 +31,13 @@ from .planning import (
     ATTACK_START_UP,
     SIDE_BY_SIDE,
     START_UP,
-    TEST_IMAGES,
     PlannedRun,
     attacked_at_once,
     groups,
     state_of,
 )
 from .recalled import recall
-from .scales import LONG_ATTACKS, SLOW_ATTACKS, Scale, images_attacked
+from .scales import LONG_ATTACKS, SLOW_ATTACKS, images_attacked
 from .settled import OTHER_WEIGHTS, other_weights, settle
 from .terrain import surfaces_around
 
@@ -176,7 +175,8 @@ class Reproduction:
 
     def slow_are_made(self, run: PlannedRun) -> bool:
         """Whether the attacks that may be made on fewer images are made, on as many as are asked for at least."""
-        slow, few = self.slow(run), min(self.slow_images or TEST_IMAGES, images_attacked(run.scale) or TEST_IMAGES)
+        slow, images = self.slow(run), images_attacked(run.scale)
+        few = min(self.slow_images or images, images)
         files = (self.out / run.name / name for name in ("report.json", SLOW_REPORT))
         made = [report for file in files if slow and (report := own_report(file)) is not None]
         return not slow or any(holds_all(report, slow) and len(report.labels) >= few for report in made)
@@ -190,7 +190,7 @@ class Reproduction:
         """Make the attacks that are missing, on the weights that the run kept and on those it did not."""
         directory = RunDirectory(self.out / run.name)
         recipe = directory.read_recipe()
-        dataset = tested(load(recipe.data.name, self.folder), run.scale)
+        dataset = tested(load(recipe.data.name, self.folder), images_attacked(run.scale))
         model = fresh_model(recipe, dataset)
         where = pick_device(self.device)
         settle(directory.path, model, dataset, where)
@@ -202,7 +202,7 @@ class Reproduction:
         if not self.slow_are_made(run):
             path = directory.path / SLOW_REPORT
             before = len(slow.labels) if (slow := own_report(path)) is not None and slow.attacks else 0
-            few = tested(dataset, run.scale, max(before, self.slow_images or 0))
+            few = tested(dataset, max(before, self.slow_images or 0))
             if not before:  # Should the first attack be interrupted, what it did to some of these counts.
                 self.evaluated(run, model, few, recipe, path, {}, watcher)
             self.evaluated(run, model, few, recipe, path, self.slow(run), watcher)
@@ -275,12 +275,10 @@ class Reproduction:
 
 def shows(report: Report, run: PlannedRun, attacks: Mapping[str, Any]) -> bool:
     """Whether a report is one on this run and on all images of its scale, with all of these attacks."""
-    images = images_attacked(run.scale) or TEST_IMAGES
+    images = images_attacked(run.scale)
     return is_of(run.recipe, report) and len(report.labels) == images and holds_all(report, attacks)
 
 
-def tested(dataset: Dataset, scale: Scale, most: int | None = None) -> Dataset:
-    """The data set with those of its test images that are attacked at that scale, at most so many."""
-    counts = [count for count in (images_attacked(scale), most) if count is not None]
-    count = min(counts) if counts else None
+def tested(dataset: Dataset, count: int) -> Dataset:
+    """The data set with no more than so many of its test images, the first ones."""
     return replace(dataset, test_images=dataset.test_images[:count], test_labels=dataset.test_labels[:count])

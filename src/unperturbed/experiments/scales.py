@@ -43,6 +43,8 @@ LONG_ATTACKS = ("jsma", "ddn", *SLOW_ATTACKS)
 SMOKE_STEPS = 3
 SMOKE_IMAGES = 8
 """test images that a smoke run is attacked on"""
+TEST_IMAGES = 10_000
+"""of both data sets of the paper"""
 
 
 def scaled(recipe: Recipe, scale: Scale, network: Network = "own") -> Recipe:
@@ -165,9 +167,9 @@ def narrowed(budget: Budget, scale: Scale) -> Budget:
     return replace(budget, steps=2, translation=1.0, pixels=2) if scale == "smoke" else budget
 
 
-def images_attacked(scale: Scale) -> int | None:
-    """How many of the test images are attacked; none: all."""
-    return SMOKE_IMAGES if scale == "smoke" else None
+def images_attacked(scale: Scale) -> int:
+    """How many of the test images are attacked, which are all but in a smoke run."""
+    return SMOKE_IMAGES if scale == "smoke" else TEST_IMAGES
 
 
 def briefly_made(attack: Stated, scale: Scale) -> Stated:

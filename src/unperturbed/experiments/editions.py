@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..models import WideResNet
 from .definition import Cell, Experiment, Table
 from .evidence import Evidence
-from .measured import concerned, of_edition
 from .scales import NETWORKS, SCALES, Network, Scale
 
 
@@ -23,17 +23,33 @@ class Edition:
         words = SCALES[self.scale]
         return words if self.scale == "smoke" else f"{words}, {NETWORKS[self.network]}"
 
+    @property
+    def own(self) -> list[Evidence]:
+        """What is in no other edition of its scale: rows without WRN-34-10 belong to that of the paper's networks."""
+        return [each for each in self.evidence if self.network == "own" or concerned(each)]
+
+
+def concerned(evidence: Evidence) -> bool:
+    """Whether a run has WRN-34-10, or another network in its place."""
+    return evidence.network != "own" or isinstance(evidence.recipe.model, WideResNet)
+
 
 def editions(evidence: Sequence[Evidence]) -> list[Edition]:
-    """Every scale and network of which there is evidence, the paper's schedule first."""
+    """Every scale and network of which there is evidence, the paper's schedule first.
+
+    Runs of recipes that never had WRN-34-10 are in all editions of their scale.
+    """
     scales: tuple[Scale, ...] = ("paper", "short", "smoke")
     networks: tuple[Network, ...] = ("own", "resnet-18")
-    return [
-        Edition(scale, network, of_edition(evidence, scale, network))
-        for scale in scales
-        for network in networks
-        if any(each.scale == scale and each.network == network for each in evidence)
-    ]
+    found: list[Edition] = []
+    for scale in scales:
+        runs = [each for each in evidence if each.scale == scale]
+        found += [
+            Edition(scale, network, [each for each in runs if each.network == network or not concerned(each)])
+            for network in networks
+            if any(each.network == network for each in runs)
+        ]
+    return found
 
 
 def runs_in(tables: Sequence[Table], edition: Edition) -> list[Evidence]:
@@ -50,13 +66,9 @@ def fills(evidence: Evidence, table: Table) -> bool:
 
 
 def shown_in(table: Table, edition: Edition, longer: Sequence[Evidence] = ()) -> bool:
-    """Whether a table has a row that is this edition's own, of runs that none of these longer ones are of too.
-
-    Rows without WRN-34-10 belong to the edition of the paper's networks.
-    """
+    """Whether a table has a row that is this edition's own, of runs that none of these longer ones are of too."""
     known = {(each.name, each.network) for each in longer if fills(each, table)}
-    mine = [each for each in edition.evidence if edition.network == "own" or concerned(each)]
-    return any(fills(each, table) and (each.name, each.network) not in known for each in mine)
+    return any(fills(each, table) and (each.name, each.network) not in known for each in edition.own)
 
 
 def tables_told(experiment: Experiment, edition: Edition, evidence: Sequence[Evidence]) -> list[Table]:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from ..recipes.published import printed
 from .account import column_words, figure_text, minutes_text, printed_text
 from .definition import Cell
-from .editions import Edition, editions
+from .editions import Edition, concerned, editions
 from .evidence import Evidence
 from .layout import aligned
-from .measured import Measured, concerned
+from .measured import Measured
 
 COLUMNS = ("clean", "pgd", "gridadv", "autoattack", "minutes")
 PIXEL, SPATIAL, BOTH, TIMED = (
@@ -81,17 +81,11 @@ def lines_of(row: Row, measured: Sequence[Edition]) -> Iterator[list[str]]:
         theirs = printed(row.place, row.trial)
         cells = {column: printed_text(column, theirs[column]) for column in row.columns if column in theirs}
         yield [row.words, "the paper", *(cells.get(column, "") for column in COLUMNS)]
-    ours = [edition for edition in measured if shows(edition, row.trial)]
+    ours = [edition for edition in measured if any(each.name == row.trial for each in edition.own)]
     for edition in [edition for edition in ours if edition.scale == "paper"] or ours:
         found = Measured(edition.evidence)
         cells = {column: cell_of(found, row.trial, column) for column in row.columns}
         yield [row.words, whose(row, edition), *(cells.get(column, "") for column in COLUMNS)]
-
-
-def shows(edition: Edition, trial: str) -> bool:
-    """Whether an edition has runs of a trial that are not in another one too."""
-    runs = [each for each in Measured(edition.evidence).evidence if each.name == trial]
-    return any(edition.network == "own" or concerned(each) for each in runs)
 
 
 def cell_of(found: Measured, trial: str, column: str) -> str:
@@ -101,6 +95,6 @@ def cell_of(found: Measured, trial: str, column: str) -> str:
 
 def whose(row: Row, edition: Edition) -> str:
     """How our run was trained, and on which of the two networks where it may be either."""
-    runs = [each for each in Measured(edition.evidence).evidence if each.name == row.trial]
+    runs = [each for each in edition.evidence if each.name == row.trial]
     network = f", {'WRN-34-10' if edition.network == 'own' else 'ResNet-18'}" if any(map(concerned, runs)) else ""
     return f"ours, {row.schedule or f'{edition.scale} schedule{network}'}"

@@ -7,10 +7,8 @@ from math import hypot, sqrt
 import torch
 from torch import Tensor
 
-from ..models import WideResNet
 from .definition import Cell, Difference, Figure
 from .evidence import Evidence
-from .scales import Network, Scale
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +93,3 @@ def standard_error(values: Sequence[float]) -> float | None:
         return None
     mean = sum(values) / len(values)
     return sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values))
-
-
-def of_edition(evidence: Sequence[Evidence], scale: Scale, network: Network) -> list[Evidence]:
-    """The evidence of one scale: with that network in place of WRN-34-10, and of all recipes that never had it."""
-    return [each for each in evidence if each.scale == scale and (each.network == network or not concerned(each))]
-
-
-def concerned(evidence: Evidence) -> bool:
-    """Whether a run has WRN-34-10, or another network in its place."""
-    return evidence.network != "own" or isinstance(evidence.recipe.model, WideResNet)

@@ -83,9 +83,7 @@ def passes_of_step(recipe: Recipe, labeled: int, unlabeled: int) -> Passes:
     rng = torch.Generator().manual_seed(0)
     x = torch.rand(labeled + unlabeled, 1, SIDE, SIDE, generator=rng)
     y = torch.randint(CLASSES, (labeled,), generator=rng)
-    with torch.random.fork_rng(devices=()):
-        torch.default_generator.manual_seed(0)
-        f = nn.Sequential(nn.Flatten(), nn.Linear(SIDE * SIDE, CLASSES))
+    f = nn.Sequential(nn.Flatten(), dense_layer(SIDE * SIDE))
     with counting(f) as passes:
         opinion = None
         if recipe.labeler != "current":
@@ -124,9 +122,7 @@ def counted_attack(attack: Stated, shape: tuple[int, int, int]) -> float:
     """Counted on two images against a network that no perturbation changes the mind of."""
     rng = torch.Generator().manual_seed(0)
     x = torch.rand(2, *shape, generator=rng)
-    with torch.random.fork_rng(devices=()):
-        torch.default_generator.manual_seed(0)
-        dense = nn.Linear(x[0].numel(), CLASSES)
+    dense = dense_layer(x[0].numel())
     f = nn.Sequential(nn.Flatten(), dense)
     nn.init.normal_(dense.weight, std=1e-6, generator=rng)
     with torch.no_grad():
@@ -136,3 +132,10 @@ def counted_attack(attack: Stated, shape: tuple[int, int, int]) -> float:
     with counting(f) as passes:
         attack(f, x, y, rng)
     return passes.divided(len(x)).worth
+
+
+def dense_layer(features: int) -> nn.Linear:
+    """A layer with the same weights each time; random numbers of the caller are left as they were."""
+    with torch.random.fork_rng(devices=()):
+        torch.default_generator.manual_seed(0)
+        return nn.Linear(features, CLASSES)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence, Set
 
+from ..printing import counted
 from ..recipe import of_teacher
 from ..recipes.published import printed
 from ..recipes.words import enumerated
@@ -111,9 +112,8 @@ def spent(tables: Sequence[Table], edition: Edition) -> str:
     seeds = ", ".join(str(seed) for seed in sorted({each.seed for each in runs}))
     attacked, counts = on_fewer_images(runs, {column for table in tables for column, _ in table.columns})
     few = f", {enumerated(attacked)} on the first {enumerated(counts)} where a cell says so" if counts else ""
-    count = f"{len(runs)} run{'s' if len(runs) > 1 else ''}"
     return (
-        f"{count} of {models} (seeds {seeds}) on {devices}: {training:.2f} hours of training, "
+        f"{counted(len(runs), 'run')} of {models} (seeds {seeds}) on {devices}: {training:.2f} hours of training, "
         f"{attacks:.2f} of attacks on {images} test images{where}{few}.{fallen(runs)}"
     )
 

@@ -50,12 +50,13 @@ def unpack(evidence: Evidence, directory: RunDirectory) -> None:
     were interrupted have no subject, and stay in the evidence alone, as do those made on fewer than some.
     """
     recipe, weights = plain(directory.read_recipe()), numbers_in(directory.weights)
-    files = {directory.report: replace(evidence.report, recipe=recipe, weights=weights).dumps()}
+    files: dict[Path, str] = {}
+    if evidence.sweep is not None:
+        files[directory.path / SWEEP] = evidence.sweep.dumps()
     if slow := [report for report in evidence.on_fewer if report.subject]:
         most = max(slow, key=lambda report: len(report.labels))
-        files = {directory.path / SLOW_REPORT: replace(most, recipe=recipe, weights=weights).dumps()} | files
-    if evidence.sweep is not None:
-        files = {directory.path / SWEEP: evidence.sweep.dumps()} | files
+        files[directory.path / SLOW_REPORT] = replace(most, recipe=recipe, weights=weights).dumps()
+    files[directory.report] = replace(evidence.report, recipe=recipe, weights=weights).dumps()
     if evidence.surfaces.keys() >= SURFACES.keys() and "surfaces" not in read_notes(directory.path):
         note(directory.path, surfaces=dict(evidence.surfaces))
     for path, text in files.items():

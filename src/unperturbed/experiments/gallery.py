@@ -18,6 +18,7 @@ from ..runtime import generator
 
 Array = np.ndarray[Any, Any]
 RIGHT, WRONG = "#1a7f37", "#cf222e"
+IMAGES = 5
 
 
 def draw_gallery(
@@ -26,11 +27,10 @@ def draw_gallery(
     dataset: Dataset,
     attacks: Mapping[str, Attack],
     *,
-    images: int = 5,
-    seed: int = 0,
+    seed: int,
 ) -> None:
     """A row for each of the first test images of different classes; for each model the image, clean and attacked."""
-    rows = first_of_each_class(dataset.test_labels)[:images]
+    rows = first_of_each_class(dataset.test_labels)[:IMAGES]
     x, y = as_float(dataset.test_images[rows]), dataset.test_labels[rows]
     columns = ["clean", *attacks]
     figure = Figure(figsize=(1.15 * len(models) * len(columns), 1.35 * len(rows) + 0.8), layout="constrained")

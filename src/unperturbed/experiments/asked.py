@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..report import Report
+from ..report import AttackResult, Report
 from ..sameness import settings_of
 from .definition import Trial
 from .evidence import Evidence
@@ -44,3 +44,15 @@ def limited(report: Report, known: Mapping[str, Any]) -> Report:
     """The report with those of its attacks that have the settings known by their names."""
     settings = {name: settings_of(attack) for name, attack in known.items()}
     return replace(report, attacks=tuple(made for made in report.attacks if settings.get(made.name) == made.settings))
+
+
+def is_whole(asked: Evidence, evidence: Evidence) -> bool:
+    """Whether nothing of the evidence was left out, as what was not asked for is."""
+    return attacks_in(asked) == attacks_in(evidence)
+
+
+def attacks_in(evidence: Evidence) -> list[tuple[AttackResult, ...]]:
+    """The attacks of each report; what one of them found equals nothing but itself."""
+    other = () if evidence.other is None else (evidence.other,)
+    swept = {} if evidence.sweep is None else evidence.sweep.reports
+    return [report.attacks for report in (evidence.report, *other, *evidence.on_fewer, *swept.values())]

@@ -11,7 +11,7 @@ from ..printing import printable
 from ..recipe import Recipe, plain
 from ..runs import flat
 from .account import experiment_text
-from .asked import as_asked
+from .asked import as_asked, is_whole
 from .begun import with_begun
 from .catalog import experiments
 from .coherent import require_coherent
@@ -148,7 +148,7 @@ def require_present(evidence: Sequence[Evidence], folder: Path) -> None:
         if each.recipe != run.recipe:
             raise ValueError(f"{file} is evidence by another recipe ({unlike(each.recipe, run.recipe)}): {again}")
         asked = as_asked(each, run.trial)
-        if asked is None or asked.dumps() != each.dumps():
+        if asked is None or not is_whole(asked, each):
             raise ValueError(f"{file} holds attacks by other settings, images or weights than are asked for: {again}")
     require_coherent(evidence, folder)
 
@@ -199,7 +199,7 @@ def collect(runs: Sequence[PlannedRun], out: Path, folder: Path) -> tuple[list[P
     """
     made = [(run, evidence, as_asked(evidence, run.trial)) for run, evidence in lying_in(runs, out)]
     written = [with_what_is_there(run, asked, folder) for run, _, asked in made if asked is not None]
-    otherwise = [run.name for run, found, asked in made if asked is None or asked.dumps() != found.dumps()]
+    otherwise = [run.name for run, found, asked in made if asked is None or not is_whole(asked, found)]
     return [write(asked, folder) for asked in written], otherwise
 
 

@@ -91,8 +91,8 @@ class Reservoir:
 
     def read(self, number: int, place: int, target: memoryview) -> None:
         """Fill the target with bytes of a file, from a place among its images on."""
-        file, filled, end = self.files[number], 0, 0
-        try:
+        file, filled = self.files[number], 0
+        with explained(file.path):
             stream = self.stream(number)
             stream.seek(file.start + place)
             while filled < len(target) and (more := stream.readinto(target[filled:])):
@@ -100,8 +100,6 @@ class Reservoir:
             if filled == len(target):
                 return
             end = os.fstat(stream.fileno()).st_size
-        except OSError as error:
-            raise unreadable(file.path, error) from error
         raise ValueError(
             f"{printable(file.path)} ends at byte {end}, but when the run began it held {file.count} images in "
             f"{file.start + file.count * self.image} bytes: restore it, and the same command goes on from the "
@@ -184,14 +182,10 @@ def explained(path: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        raise unreadable(path, error) from error
-
-
-def unreadable(path: Path, error: OSError) -> OSError:
-    """An error that says in a sentence what could not be read and why."""
-    return OSError(
-        f"could not read {printable(path)} ({error.strerror or error}): put that right, and the same command goes on"
-    )
+        reason = error.strerror or error
+        raise OSError(
+            f"could not read {printable(path)} ({reason}): put that right, and the same command goes on"
+        ) from error
 
 
 def image_files(places: Sequence[str], shape: Shape) -> list[ImageFile]:

@@ -67,4 +67,4 @@ def recipes() -> Iterator[Recipe]:
     yield from PIXEL.over_lambda((0.2, 0.6))
     yield from spatial_defenses(SPATIAL, ASCENT)
     yield from SPATIAL.over_lambda((0.2, 0.6))
-    yield from compound_defenses(COMPOUND, ASCENT, TURN)
+    yield from compound_defenses(COMPOUND)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from ..averaging import Average
 from ..neighborhoods import L2, Linf
@@ -144,11 +144,9 @@ LEARNED_FIRST = Ramp(over=0.5)
 grows while C(x) is learned from the labels (docs/fidelity.md)"""
 
 
-def compound_defenses(
-    scenario: Scenario, pixel_solver: Solver, spatial_solver: Solver, **changes_of_srt: Any
-) -> Iterator[Recipe]:
+def compound_defenses(scenario: Scenario, **changes_of_srt: Any) -> Iterator[Recipe]:
     """AT+ and SRT+, pixel-wise first and spatial on top, and AT over the average or the worst of both."""
-    both = (pixel_solver, spatial_solver)
+    both = cast(Sequential, scenario.solver).stages
     yield scenario.labels("at", AT(solver=scenario.solver))
     yield scenario.all("srt", scenario.srt(scenario.weight), **changes_of_srt)
     yield scenario.labels("at-average", Mixture(objectives=tuple(AT(solver=solver) for solver in both)))

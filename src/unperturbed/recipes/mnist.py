@@ -88,4 +88,4 @@ def recipes() -> Iterator[Recipe]:
     yield from COMPARED.over_lambda((0.2, 0.4, 0.6, 0.8))
     yield from spatial_defenses(SPATIAL, ASCENT, optimizer=SCRIPT, steps=PIXEL.labeled_steps)
     yield from SPATIAL.over_lambda((0.15, 0.2, 0.25, 0.3))
-    yield from compound_defenses(COMPOUND, ASCENT, TURN, ramp=LEARNED_FIRST)
+    yield from compound_defenses(COMPOUND, ramp=LEARNED_FIRST)

@@ -1,12 +1,12 @@
 """Test images, and what each attack of the reports made of them against each model, as pictures for a page."""
 
 import base64
-import struct
-import zlib
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from ..attacks import Attack
@@ -198,29 +198,6 @@ def sheet_of(images: Tensor) -> str:
     blank = torch.zeros(rows * IN_A_ROW - count, channels, height, width, dtype=torch.uint8)
     grid = torch.cat([images, blank]).view(rows, IN_A_ROW, channels, height, width)
     picture = grid.permute(0, 3, 1, 4, 2).reshape(rows * height, IN_A_ROW * width, channels)
-    return "data:image/png;base64," + base64.b64encode(png(picture)).decode()
-
-
-def png(pixels: Tensor) -> bytes:
-    """A PNG of (H, W, C) bytes, gray or in color, with the filter of lines that makes it smallest."""
-    height, width, channels = pixels.shape
-    header = struct.pack(">IIBBBBB", width, height, 8, 2 if channels == 3 else 0, 0, 0, 0)
-    left, above = pixels.roll(1, 1), pixels.roll(1, 0)
-    left[:, 0], above[0] = 0, 0
-    content = min(
-        (filtered(kind, part) for kind, part in enumerate((pixels, pixels - left, pixels - above))), key=len
-    )
-    parts = ((b"IHDR", header), (b"IDAT", content), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(kind, part) for kind, part in parts)
-
-
-def filtered(kind: int, pixels: Tensor) -> bytes:
-    """The lines of a picture, each after the number of its filter, compressed."""
-    lines = pixels.reshape(len(pixels), -1)
-    numbered = torch.cat([torch.full((len(lines), 1), kind, dtype=torch.uint8), lines], dim=1)
-    return zlib.compress(numbered.numpy().tobytes(), 9)
-
-
-def chunk(kind: bytes, content: bytes) -> bytes:
-    """A part of a PNG, with its length and its checksum."""
-    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+    content = io.BytesIO()
+    Image.fromarray(picture.squeeze(2).numpy()).save(content, "png", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()

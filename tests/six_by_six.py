@@ -4,10 +4,6 @@ import torch
 from torch import nn
 
 
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
 def network(classes=4, channels=1, seed=1):
     """A classifier that is far from linear, left in training mode."""
     with torch.random.fork_rng():

@@ -29,14 +29,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from test_faults import (
-    TINY,
-    assert_same_end,
-    evaluation_of,
-    train_and_die_writing,
-    trained,
-    without_seconds,
-)
+from test_faults import evaluation_of, train_and_die_writing, trained, without_seconds
+from tiny import TINY, assert_same_end
 from unperturbed import cli
 from unperturbed.averaging import Average
 from unperturbed.models import DigitsCNN

@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from six_by_six import network, predicted
+from tiny import seeded
 from unperturbed.attacks import (
     DDN,
     JSMA,
@@ -49,10 +51,6 @@ ATTACKS = {
 every_attack = pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
 
 
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
-
-
 @pytest.fixture
 def x(rng):
     return torch.rand(24, 1, 6, 6, generator=rng, dtype=torch.float64)
@@ -61,15 +59,7 @@ def x(rng):
 @pytest.fixture
 def f():
     """A small classifier of three classes that is far from linear, left in training mode."""
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        network = nn.Sequential(
-            nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.Tanh(), nn.Flatten(), nn.Linear(144, 3)
-        ).double()
-    with torch.no_grad():
-        network[0].weight *= 4
-        network[-1].weight *= 4
-    return network
+    return network(classes=3).double()
 
 
 @pytest.fixture
@@ -93,13 +83,6 @@ def inner(rng):
 
 
 @torch.no_grad()
-def predicted(f, x):
-    mode = f.training
-    answer = f.eval()(x).argmax(1)
-    f.train(mode)
-    return answer
-
-
 @torch.no_grad()
 def loss_at(f, x, y, loss=cross_entropy):
     mode = f.training

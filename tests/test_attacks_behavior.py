@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from six_by_six import network, predicted, seeded
+from six_by_six import network, predicted
+from tiny import seeded
 from unperturbed.answers import frozen
 from unperturbed.attacks import (
     DDN,

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 import six_by_six
-from six_by_six import predicted, seeded
+from six_by_six import predicted
+from tiny import seeded
 from unperturbed.attacks import DDN, JSMA, Attack, Bounded, MinimumNorm, Pointwise, cw_linf, mi_fgsm, pgd
 from unperturbed.attacks.jsma import contenders, most_salient_pair
 from unperturbed.datasets import load

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from six_by_six import answers, network, predicted, seeded
+from six_by_six import answers, network, predicted
+from tiny import seeded
 from unperturbed.answers import frozen
 from unperturbed.attacks import AutoAttack, autoattack, pgd, rounds
 from unperturbed.attacks.apgd import APGD, difference_of_logits_ratio, targeted_difference_of_logits_ratio

@@ -21,6 +21,7 @@ import torch
 
 import unperturbed
 from evaluated_runs import write_card
+from tiny import NETWORK
 from unperturbed import recipe as recipe_files
 from unperturbed.cli import COMMANDS, main
 from unperturbed.models import DigitsCNN
@@ -50,7 +51,7 @@ SEVERAL = [
 """recipes that together hold every kind of part"""
 USUAL = "what is not given is as usual on the data set of"
 """of budgets: no number that a help shows holds for all data"""
-TINY = ["--steps", "5", "--batch", "40", "--model.channels", "2", "2", "2", "--model.hidden", "4", "--device", "cpu"]
+TINY = ["--steps", "5", "--batch", "40", *NETWORK, "--device", "cpu"]
 
 
 @pytest.fixture(autouse=True)

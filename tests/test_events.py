@@ -6,26 +6,14 @@ import threading
 
 import pytest
 
+from tiny import NETWORK
 from unperturbed import events
 from unperturbed.cli import main
 from unperturbed.curves import TRAINING
 from unperturbed.events import TAGS
 from unperturbed.progress import HELD_OUT, Warnings
 
-TINY = [
-    "--batch",
-    "40",
-    "--model.channels",
-    "2",
-    "2",
-    "2",
-    "--model.hidden",
-    "4",
-    "--device",
-    "cpu",
-    "--log_every",
-    "2",
-]
+TINY = ["--batch", "40", *NETWORK, "--device", "cpu", "--log_every", "2"]
 
 
 @pytest.fixture

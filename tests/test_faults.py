@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 
-from tiny import TINY
+from tiny import NETWORK, TINY, assert_same_end
 from unperturbed import cli, evaluation, training
 from unperturbed import recipe as recipe_files
 from unperturbed.checkpoints import opened
@@ -38,22 +38,8 @@ resource = pytest.importorskip("resource", reason="signals, locks and limits are
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 CPU = torch.device("cpu")
-CLOCK = {"images_per_second", "seconds"}
 NAMES = ["digits-pixel-srt", "digits-pixel-at"]
-LONG = [
-    "--steps",
-    "60",
-    "--log-every",
-    "5",
-    "--batch",
-    "20",
-    "--model.channels",
-    "2",
-    "2",
-    "2",
-    "--model.hidden",
-    "4",
-]
+LONG = ["--steps", "60", "--log-every", "5", "--batch", "20", *NETWORK]
 LONG += ["--objective.solver.steps", "1", "--device", "cpu", "--checkpoint-seconds", "3600"]
 
 
@@ -92,16 +78,6 @@ def stopped_after(step: int, out: Path, recipe: Recipe = TINY) -> RunDirectory:
     with pytest.raises(StopError):
         trained(recipe, out, watcher=Watcher(step, stop), checkpoint_seconds=0.0)
     return RunDirectory(out)
-
-
-def timeless(log: list[dict[str, float]]) -> list[dict[str, float]]:
-    return [{name: value for name, value in record.items() if name not in CLOCK} for record in log]
-
-
-def assert_same_end(run: RunDirectory, whole: RunDirectory) -> None:
-    assert run.weights.read_bytes() == whole.weights.read_bytes()
-    assert timeless(run.read_log()) == timeless(whole.read_log())
-    assert not list(run.path.glob(".*")), "nothing half-written and no lock is left"
 
 
 @pytest.fixture(scope="module")

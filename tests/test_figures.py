@@ -11,6 +11,7 @@ import pytest
 import safetensors.torch
 import torch
 
+from tiny import NETWORK
 from unperturbed import figures
 from unperturbed.cli import main
 from unperturbed.cli.surface import spoken
@@ -19,7 +20,7 @@ from unperturbed.figures import as_text, draw_panels, draw_surfaces, files_for, 
 from unperturbed.report import read
 from unperturbed.surfaces import Surface
 
-TINY = ["--batch", "40", "--model.channels", "2", "2", "2", "--model.hidden", "4", "--device", "cpu"]
+TINY = ["--batch", "40", *NETWORK, "--device", "cpu"]
 KINDS = {
     "perturbation": ["--attacks", "pgd", "--images", "10"],
     "unlabeled": [],

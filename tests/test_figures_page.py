@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tiny import NETWORK
 from unperturbed.cli import main
 
 ROOT = Path(__file__).parent.parent
@@ -15,7 +16,7 @@ PAGE = (ROOT / "docs" / "figures.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
 TRAIN, EVALUATE, *FIGURES = BLOCKS
 SMALLER = {
-    "train": ["--batch", "40", "--model.channels", "2", "2", "2", "--model.hidden", "4"],
+    "train": ["--batch", "40", *NETWORK],
     "evaluate": ["--images", "3"],
     "surface": ["--points", "3"],
     "curve": [],

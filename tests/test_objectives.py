@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from reference import objectives as slow
 from reference import solvers as slow_solvers
+from tiny import seeded
 from unperturbed.answers import frozen
 from unperturbed.losses import cross_entropy
 from unperturbed.neighborhoods import Linf
@@ -39,10 +40,6 @@ class OwnSolver:
 
     def __call__(self, loss, x, rng):
         return x
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 class Witness(nn.Module):

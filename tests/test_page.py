@@ -15,6 +15,7 @@ import torch
 from matplotlib import image as png_reader
 
 from evaluated_runs import HOSTILE, make_run, small, write_card, write_hostile_data
+from tiny import seeded
 from unperturbed import cli
 from unperturbed import recipe as recipe_files
 from unperturbed.datasets import load
@@ -62,10 +63,6 @@ def page(runs):
     out = runs[0].parent / "page.html"
     write_page(runs, out, QUICK, device="cpu")
     return out.read_text(encoding="utf-8")
-
-
-def seeded():
-    return torch.Generator().manual_seed(0)
 
 
 def data_of(page):

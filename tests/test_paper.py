@@ -7,6 +7,7 @@ from torch import nn
 
 from reference import risks as slow
 from reference import solvers as slow_solvers
+from tiny import seeded
 from unperturbed.losses import Against, cross_entropy, margin
 from unperturbed.neighborhoods import Linf, Spatial
 from unperturbed.objectives import SRT, Batch, Standard
@@ -17,10 +18,6 @@ WARPS = Grid(around=Spatial(rotation=20, translation=1), points=(5, 3, 3))
 PIXELS = PGD(around=Linf(eps=0.1), steps=5, step_size=0.05)
 SOLVERS = {"PGD": PIXELS, "Grid": WARPS, "PGD+": Sequential(stages=(PIXELS, WARPS))}
 every_solver = pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 @pytest.fixture(scope="module")

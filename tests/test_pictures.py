@@ -15,6 +15,7 @@ import safetensors.torch
 import torch
 from PIL import Image
 
+from tiny import NETWORK
 from unperturbed import cli
 from unperturbed.cli.predict import MOST_COLUMNS, answered, as_text
 from unperturbed.datasets import load
@@ -83,7 +84,7 @@ def test_what_pack_proposes_for_few_pictures_can_be_done(album, tmp_path, monkey
     packed(album, "my.npz")
     command = shlex.split(capsys.readouterr().out.split("next: ")[1])
     assert command[-2:] == ["--batch", "21" if without_label else "16"]
-    small = ["--steps", "1", "--model.channels", "2", "2", "2", "--model.hidden", "4", "--device", "cpu"]
+    small = ["--steps", "1", *NETWORK, "--device", "cpu"]
     cli.main([*command[1:], *small])
     assert (tmp_path / "runs" / "own" / "model.safetensors").is_file()
 

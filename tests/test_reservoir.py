@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 
+from tiny import NETWORK, assert_same_end
 from tiny import TINY as A_SECOND
 from unperturbed import batches as batches_module
 from unperturbed import cli, reservoir, trainer
@@ -305,18 +306,6 @@ def test_batchnorm_is_estimated_on_images_from_files_too(folder):
     assert all(map(torch.equal, mine, its))
 
 
-CLOCK = {"images_per_second", "seconds"}
-
-
-def assert_same_end(run: RunDirectory, whole: RunDirectory) -> None:
-    def timeless(log):
-        return [{key: value for key, value in record.items() if key not in CLOCK} for record in log]
-
-    assert run.weights.read_bytes() == whole.weights.read_bytes()
-    assert timeless(run.read_log()) == timeless(whole.read_log())
-    assert not list(run.path.glob(".*"))
-
-
 class Disturbing:
     """A watcher that takes its time, and does something after a step."""
 
@@ -368,18 +357,7 @@ def test_a_run_from_files_that_is_killed_ends_bit_for_bit_as_one_that_was_not(fo
 
 
 WORDS = ["--data.labeled", "100", "--data.unlabeled", "60", "--steps", "12", "--batch", "60", "--log-every", "5"]
-WORDS += [
-    "--model.channels",
-    "2",
-    "2",
-    "2",
-    "--model.hidden",
-    "4",
-    "--objective.solver.steps",
-    "1",
-    "--device",
-    "cpu",
-]
+WORDS += [*NETWORK, "--objective.solver.steps", "1", "--device", "cpu"]
 
 
 def test_test_images_in_files_are_told_of(folder, tmp_path, capsys, monkeypatch):

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from tiny import seeded
 from unperturbed import training
 from unperturbed.averaging import Average
 from unperturbed.data import Data
@@ -26,10 +27,6 @@ from unperturbed.solvers import FGSM, NFGSM, PGD, PowerIteration, WorstOfK
 from unperturbed.trainer import Trainer
 
 SOLVER = PGD(around=Linf(eps=0.1), steps=3, step_size=0.05, start="uniform")
-
-
-def seeded():
-    return torch.Generator().manual_seed(0)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from reference import solvers as slow
+from tiny import seeded
 from unperturbed.losses import Against, cross_entropy, margin
 from unperturbed.neighborhoods import L0, L1, L2, Blur, Composed, Linf, Neighborhood, Spatial
 from unperturbed.solvers import (
@@ -44,10 +45,6 @@ SEARCHES = {name: solver for name, solver in SOLVERS.items() if isinstance(solve
 
 every_solver = pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
 every_search = pytest.mark.parametrize("solver", SEARCHES.values(), ids=SEARCHES)
-
-
-def seeded(seed=0):
-    return torch.Generator().manual_seed(seed)
 
 
 @pytest.fixture

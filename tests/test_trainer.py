@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Generator, Tensor, nn
 
-from tiny import trainer_with
+from tiny import timeless, trainer_with
 from unperturbed.averaging import Average
 from unperturbed.data import Data
 from unperturbed.datasets import load
@@ -25,7 +25,6 @@ from unperturbed.solvers import FGSM, PGD, Solver, Strongest, WorstOfK
 from unperturbed.trainer import Trainer
 
 CPU = torch.device("cpu")
-CLOCK = {"images_per_second", "seconds"}
 
 
 @cache
@@ -123,10 +122,6 @@ def assert_same(one: object, other: object, place: str = "state") -> None:
             assert_same(item, counterpart, f"{place}[{i}]")
     else:
         assert one == other, place
-
-
-def timeless(records: list[Record]) -> list[Record]:
-    return [{name: value for name, value in record.items() if name not in CLOCK} for record in records]
 
 
 # Resume

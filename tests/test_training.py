@@ -22,7 +22,7 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils.data import TensorDataset
 
-from tiny import TINY
+from tiny import TINY, timeless
 from unperturbed import cli, training
 from unperturbed.attacks import pgd
 from unperturbed.data import Data
@@ -43,12 +43,7 @@ from unperturbed.training import fresh_model, parts, train, train_together
 
 CPU = torch.device("cpu")
 LABELED = replace(TINY, data=replace(TINY.data, unlabeled=0))
-CLOCK = {"images_per_second", "seconds"}
 needs_sigkill = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows knows no SIGKILL")
-
-
-def timeless(log: list[dict[str, float]]) -> list[dict[str, float]]:
-    return [{name: value for name, value in record.items() if name not in CLOCK} for record in log]
 
 
 def trained(recipe: Recipe, out: Path, **settings: object) -> RunDirectory:

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 import torch
 
-from tiny import TINY
+from tiny import TINY, timeless
 from unperturbed import turns
 from unperturbed.guards import DivergedError
 from unperturbed.recipe import SGD, Validation
@@ -19,7 +19,6 @@ from unperturbed.training import train_together
 from unperturbed.turns import run_together
 
 CPU = torch.device("cpu")
-CLOCK = {"images_per_second", "seconds"}
 
 
 @dataclass
@@ -45,10 +44,6 @@ def run(name, items, seen):
             seen.append(f"{name}{item}")
         yield item
     seen.append(f"{name} ended")
-
-
-def timeless(log):
-    return [{name: value for name, value in record.items() if name not in CLOCK} for record in log]
 
 
 def stop_at(times):

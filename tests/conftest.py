@@ -12,6 +12,8 @@ from unperturbed.cli import main
 torch.set_num_threads(1)
 # foolbox, which ours are compared with, asks for git and refuses to load where there is none; no attack needs it.
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+# No test has a power cut, from which a flush of the disk is to save a file, and short runs would mostly wait for it.
+os.fsync = lambda descriptor: None
 # A shell has what it runs in the background ignore interrupts, and so would the commands that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

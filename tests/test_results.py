@@ -32,12 +32,27 @@ STATISTICS = ("digits", "digits-own-statistics")
 """files with SRT++ on digits by the statistics of its recipe, and by those of its average"""
 
 
+def text_of(page):
+    """A page as it is written."""
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def words_of(page):
+    """The words of a page, wherever its lines end."""
+    return " ".join(text_of(page).split())
+
+
+def result_in(file):
+    """What a file of results holds."""
+    return json.loads((ROOT / "results" / file).read_text(encoding="utf-8"))
+
+
 def test_the_readme_shows_the_demonstration_as_it_was_measured(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from demonstration import markdown
 
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    result = json.loads((ROOT / "results" / "demo-seed-0.json").read_text(encoding="utf-8"))
+    readme = text_of("README.md")
+    result = result_in("demo-seed-0.json")
     assert len(result["rows"]) == 7
     assert markdown(result) in readme
     (srt,) = [row for row in result["rows"] if row["method"] == "SRT, pixel-wise"]
@@ -46,7 +61,7 @@ def test_the_readme_shows_the_demonstration_as_it_was_measured(monkeypatch):
 
 
 def test_the_readme_has_the_headline_of_the_results():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    readme = text_of("README.md")
     evidence = committed_evidence()
     assert headline(evidence) in readme
     assert {each.seed for each in evidence} == {0} and "Each row of ours is a single run, with seed 0" in readme
@@ -59,7 +74,7 @@ def test_the_readme_has_the_headline_of_the_results():
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_srt_is_above_rt_and_its_rival_in_both_scenarios(seed):
-    report = json.loads((ROOT / "results" / f"demo-seed-{seed}.json").read_text(encoding="utf-8"))
+    report = result_in(f"demo-seed-{seed}.json")
     under = {row["method"]: row[row["own_attack"]] for row in report["rows"]}
     assert under["SRT, pixel-wise"] > max(under["RT, pixel-wise"], under["AT, pixel-wise"]) + 10
     assert under["SRT, spatial"] > max(under["RT, spatial"], under["Worst-of-k, spatial"]) + 10
@@ -69,7 +84,7 @@ def test_srt_is_above_rt_and_its_rival_in_both_scenarios(seed):
 def test_all_seeds_of_the_demonstration_show_the_same_order():
     orders = []
     for seed in (0, 1, 2):
-        report = json.loads((ROOT / "results" / f"demo-seed-{seed}.json").read_text(encoding="utf-8"))
+        report = result_in(f"demo-seed-{seed}.json")
         scenarios = [[row for row in report["rows"] if row["own_attack"] == attack] for attack in ("pgd", "gridadv")]
         orders.append([sorted(rows, key=lambda row: -row[row["own_attack"]]) for rows in scenarios])
     methods = [[[row["method"] for row in rows] for rows in scenarios] for scenarios in orders]
@@ -151,7 +166,7 @@ def test_the_page_of_results_says_which_runs_were_trained_before_gradients_were_
 
 
 def test_the_readme_says_of_the_trained_examples_what_was_measured():
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    readme = words_of("README.md")
     srt, plus = (
         read(ROOT / "results" / "reproduce" / "paper" / f"mnist-{name}-srt-seed-0.json").report
         for name in ("pixel", "compound")
@@ -172,7 +187,7 @@ def test_the_readme_says_of_the_trained_examples_what_was_measured():
 
 
 def test_the_readme_says_what_stands_under_both_perturbations():
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    readme = words_of("README.md")
     found = Measured([each for each in committed_evidence() if each.scale == "paper"])
     kept = {
         trial.name: figure.mean
@@ -196,7 +211,7 @@ def test_the_readme_says_what_stands_under_both_perturbations():
 
 def attack_rows():
     """The lines of docs/attacks.md: one for each attack, model and library that has it."""
-    measured = json.loads((ROOT / "results" / "attacks.json").read_text(encoding="utf-8"))["results"]
+    measured = result_in("attacks.json")["results"]
     for row in measured:
         if row["accuracy"] is not None:
             size = "–" if row["size"] is None else f"{row['size']:.3g}"
@@ -207,13 +222,13 @@ def attack_rows():
 
 
 def test_the_page_of_attacks_shows_what_was_measured():
-    page = (ROOT / "docs" / "attacks.md").read_text(encoding="utf-8")
+    page = text_of("docs/attacks.md")
     assert "\n".join(attack_rows()) in page
 
 
 def test_the_page_of_attacks_says_how_much_faster_ours_are():
-    measured = json.loads((ROOT / "results" / "attacks.json").read_text(encoding="utf-8"))["results"]
-    words = " ".join((ROOT / "docs" / "attacks.md").read_text(encoding="utf-8").split())
+    measured = result_in("attacks.json")["results"]
+    words = words_of("docs/attacks.md")
 
     def times(attack, by):
         return [row["times ours"] for row in measured if row["attack"].startswith(attack) and row["by"] == by]
@@ -227,11 +242,11 @@ def test_the_page_of_attacks_says_how_much_faster_ours_are():
 
 
 def test_our_attacks_are_at_least_as_strong_as_the_libraries():
-    measured = json.loads((ROOT / "results" / "attacks.json").read_text(encoding="utf-8"))["results"]
+    measured = result_in("attacks.json")["results"]
     rivals = [row for row in measured if row["accuracy"] is not None and row["by"] != "ours"]
     assert len(rivals) > 10
     assert all(row["ours"] <= row["accuracy"] for row in rivals)
-    words = " ".join((ROOT / "docs" / "attacks.md").read_text(encoding="utf-8").split())
+    words = words_of("docs/attacks.md")
     assert "ours leave in no row more images standing than a library does" in words
 
 
@@ -239,8 +254,8 @@ def test_the_page_of_defenses_shows_what_was_measured(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from digits import markdown
 
-    result = json.loads((ROOT / "results" / "digits.json").read_text(encoding="utf-8"))
-    page = (ROOT / "docs" / "defenses.md").read_text(encoding="utf-8")
+    result = result_in("digits.json")
+    page = text_of("docs/defenses.md")
     assert markdown(result) in page
     means = {figure for line in markdown(result).splitlines() for figure in re.findall(r"(\d+\.\d) ±", line)}
     shown, further = page.split("## What it shows")[1].split("## The table of all recipes")
@@ -272,8 +287,8 @@ SAID_OF_DEFENSES = (
 
 
 def test_the_page_of_defenses_says_what_was_measured():
-    rows = json.loads((ROOT / "results" / "digits.json").read_text(encoding="utf-8"))["rows"]
-    page = " ".join((ROOT / "docs" / "defenses.md").read_text(encoding="utf-8").split())
+    rows = result_in("digits.json")["rows"]
+    page = words_of("docs/defenses.md")
     names = dict.fromkeys(row["recipe"].removeprefix("digits-") for row in rows)
 
     def found(column, name):
@@ -306,11 +321,11 @@ def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
     import quality
     import training
 
-    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    page = text_of("docs/performance.md")
     words = " ".join(page.split())
     scripts = {"training-speed": training, "cpu-speed": cpu, "quality": quality, "attack-speed": attack_speed}
     scripts |= {"gpu-tests": gpu_tests, "doubt": doubt}
-    found = {name: json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8")) for name in scripts}
+    found = {name: result_in(f"{name}.json") for name in scripts}
     for name, script in scripts.items():
         assert script.markdown(found[name]) in page
     cases = [test["cases"] for test in found["gpu-tests"]["tests"].values()]
@@ -329,7 +344,7 @@ def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
         peer = "the authors' loss" if "the authors' loss" in row["ratio"] else "the same algorithm, run plainly"
         assert f"| {row['ratio'][peer]:.1f} |" in goals
     paces = [row["ratio"]["the authors' loss"] for row in steps["speed"]["rows"] if len(row["ratio"]) == 2]
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    readme = words_of("README.md")
     claim = f"is {min(paces):.1f} (WRN-34-10) to {max(paces):.1f} times (SmallCNN) as fast as the authors' loss"
     assert claim in readme and claim in words
     earlier = [row["ratio"]["the authors' loss"] for row in steps["growth"]["rows"][-4:] if len(row["ratio"]) == 2]
@@ -369,11 +384,8 @@ def test_the_page_of_speed_says_what_speed_costs_in_accuracy(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from quality import seeds_of
 
-    now, before = (
-        seeds_of(json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8")))
-        for name in ("quality", "quality-before")
-    )
-    page = " ".join((ROOT / "docs" / "performance.md").read_text(encoding="utf-8").split())
+    now, before = (seeds_of(result_in(f"{name}.json")) for name in ("quality", "quality-before"))
+    page = words_of("docs/performance.md")
     keys, (engine, plain, _) = ("clean", "pgd-20"), now
     (fast, *_), (slow, *_), (best,) = now.values()
     assert (
@@ -414,12 +426,9 @@ def test_accuracy_over_several_seeds_is_a_mean_with_its_standard_error(monkeypat
 
 
 def test_the_page_of_speed_shows_a_step_before_and_after_and_what_bounds_it():
-    steps, before = (
-        json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))
-        for name in ("training-speed", "training-speed-before")
-    )
+    steps, before = (result_in(f"{name}.json") for name in ("training-speed", "training-speed-before"))
     plainly, authors = "the same algorithm, run plainly", "the authors' loss"
-    page = " ".join((ROOT / "docs" / "performance.md").read_text(encoding="utf-8").split())
+    page = words_of("docs/performance.md")
     now = steps["speed"]["rows"]
     then = steps["growth"]["rows"][-len(now) :]
     assert [row["case"] for row in now] == [row["case"] for row in then]
@@ -467,8 +476,8 @@ def test_the_page_of_speed_shows_a_step_before_and_after_and_what_bounds_it():
 
 
 def test_the_page_of_speed_shows_what_one_function_for_all_compositions_changed():
-    found = json.loads((ROOT / "results" / "training-speed-shapes.json").read_text(encoding="utf-8"))
-    page = " ".join((ROOT / "docs" / "performance.md").read_text(encoding="utf-8").split())
+    found = result_in("training-speed-shapes.json")
+    page = words_of("docs/performance.md")
     (spatial, resnet), (spatial_then, resnet_then) = (found[when]["rows"] for when in ("after", "before"))
     assert [row["case"] for row in (spatial, resnet)] == [row["case"] for row in (spatial_then, resnet_then)]
     step, replay = "milliseconds_a_step", "seconds_to_first_replay"
@@ -482,8 +491,8 @@ def test_the_page_of_speed_shows_what_one_function_for_all_compositions_changed(
 
 
 def test_the_page_of_speed_shows_what_taking_weights_over_at_once_changed():
-    found = json.loads((ROOT / "results" / "training-speed-copies.json").read_text(encoding="utf-8"))
-    page = " ".join((ROOT / "docs" / "performance.md").read_text(encoding="utf-8").split())
+    found = result_in("training-speed-copies.json")
+    page = words_of("docs/performance.md")
     (before,), (after,) = (found[when]["rows"] for when in ("before", "after"))
     plainly = "the same algorithm, run plainly"
     assert before["case"] == after["case"]
@@ -498,7 +507,7 @@ def test_the_page_of_speed_shows_what_taking_weights_over_at_once_changed():
 
 
 def test_the_page_of_speed_tells_of_the_shortest_training_that_reaches_the_papers_fast_srt():
-    page = " ".join((ROOT / "docs" / "performance.md").read_text(encoding="utf-8").split())
+    page = words_of("docs/performance.md")
     name = "cifar10-pixel-srt-fast-shortest-well-taught-three-steps-60"
     file = ROOT / "results" / "reproduce" / "paper" / f"{name}-seed-0.json"
     run, paper = loads(file.read_text(encoding="utf-8")), printed("Table 9", "cifar10-pixel-srt-fast")
@@ -521,8 +530,8 @@ def test_a_fast_search_is_no_weaker_than_one_in_float32_as_the_page_shows(monkey
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from attack_speed import SUBJECTS, agreement_markdown
 
-    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    result = json.loads((ROOT / "results" / "attack-speed.json").read_text(encoding="utf-8"))
+    page = text_of("docs/performance.md")
+    result = result_in("attack-speed.json")
     networks = result["agreement"]
     assert agreement_markdown(result) in page
     assert list(networks) == list(SUBJECTS)
@@ -540,8 +549,8 @@ def test_the_page_of_defenses_shows_whose_statistics_label_best(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from averages import markdown
 
-    result = json.loads((ROOT / "results" / "averages.json").read_text(encoding="utf-8"))
-    assert markdown(result) in (ROOT / "docs" / "defenses.md").read_text(encoding="utf-8")
+    result = result_in("averages.json")
+    assert markdown(result) in text_of("docs/defenses.md")
     for row in result["rows"][:-1]:
         *others, best = row["accuracy"].values()
         assert best == max(*others, best)
@@ -549,11 +558,11 @@ def test_the_page_of_defenses_shows_whose_statistics_label_best(monkeypatch):
 
 def test_the_page_of_defenses_says_what_an_averages_statistics_cost_on_digits():
     recipe = "digits-spatial-srt-plusplus"
-    files = [json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8")) for name in STATISTICS]
+    files = [result_in(f"{name}.json") for name in STATISTICS]
     found = [[row["gridadv"] for row in file["rows"] if row["recipe"] == recipe] for file in files]
     assert [len(seeds) for seeds in found] == [3, 3]
     copied, own = (sum(seeds) / 3 for seeds in found)
-    page = " ".join((ROOT / "docs" / "defenses.md").read_text(encoding="utf-8").split())
+    page = words_of("docs/defenses.md")
     assert f"spatial SRT++ would keep {own:.1f} under GridAdv instead of {copied:.1f}" in page
     assert own < copied
     assert RECIPES[recipe].averaging.batchnorm == "copied"
@@ -563,8 +572,8 @@ def test_the_page_of_defenses_shows_which_teacher_labels_best(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from teachers import markdown
 
-    result = json.loads((ROOT / "results" / "teachers.json").read_text(encoding="utf-8"))
-    assert markdown(result) in (ROOT / "docs" / "defenses.md").read_text(encoding="utf-8")
+    result = result_in("teachers.json")
+    assert markdown(result) in text_of("docs/defenses.md")
     by_held_out, by_unlabeled = (
         [row["teacher"] for row in sorted(result["teachers"], key=lambda row: row[part])]
         for part in ("held out", "unlabeled")
@@ -581,7 +590,7 @@ def test_the_page_of_defenses_says_where_srt_plusplus_falls_short():
     moved = [report.risks_by_image(each)[1] for report, each in zip(reports, made, strict=True)]
     kept = [100 - 100 * each.double().mean().item() for each in moved]
     wrong = [whole - right for whole, right in zip(kept, attacked, strict=True)]
-    page = " ".join((ROOT / "docs" / "defenses.md").read_text(encoding="utf-8").split())
+    page = words_of("docs/defenses.md")
     for words in (
         f"keeps {attacked[0]:.2f} % under PGD, adversarial training with the right labels of all 50,000 images "
         f"{attacked[1]:.2f} %",
@@ -604,9 +613,9 @@ def test_the_page_of_defenses_shows_that_one_forward_pass_under_warps_is_no_wors
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from passes import RECIPES, markdown
 
-    result = json.loads((ROOT / "results" / "passes.json").read_text(encoding="utf-8"))
+    result = result_in("passes.json")
     rows = result["rows"]
-    assert markdown(result) in (ROOT / "docs" / "defenses.md").read_text(encoding="utf-8")
+    assert markdown(result) in text_of("docs/defenses.md")
     for name in RECIPES:
         two, one = (
             [row["clean"] + row["gridadv"] for row in rows if (row["recipe"], row["forward"]) == (name, forward)]
@@ -619,8 +628,8 @@ def test_the_page_of_defenses_says_what_statistics_of_clean_images_cost(monkeypa
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from running_statistics import CLEAN, KEPT
 
-    page = " ".join((ROOT / "docs" / "defenses.md").read_text(encoding="utf-8").split())
-    runs = json.loads((ROOT / "results" / "running-statistics.json").read_text(encoding="utf-8"))["runs"]
+    page = words_of("docs/defenses.md")
+    runs = result_in("running-statistics.json")["runs"]
     rst, srt = (
         [runs[f"cifar10-pixel-{name}-resnet18-seed-0"]["found"][how]["pgd"] for how in (KEPT, CLEAN)]
         for name in ("rst", "srt-ramped-one-pass")
@@ -647,8 +656,8 @@ def test_the_page_of_defenses_shows_that_averaged_weights_want_averaged_statisti
     from averages import markdown
     from robust_averages import RECIPE
 
-    result = json.loads((ROOT / "results" / "robust-averages.json").read_text(encoding="utf-8"))
-    page = (ROOT / "docs" / "defenses.md").read_text(encoding="utf-8")
+    result = result_in("robust-averages.json")
+    page = text_of("docs/defenses.md")
     assert markdown(result) in page
     assert recipe_files.loads(json.dumps(result["recipe"])) == RECIPE
     models, copied, averaged = (
@@ -664,8 +673,8 @@ def test_the_page_of_defenses_shows_which_parts_of_srt_plusplus_pay(monkeypatch)
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from plusplus import RUNS, markdown
 
-    result = json.loads((ROOT / "results" / "plusplus.json").read_text(encoding="utf-8"))
-    page = (ROOT / "docs" / "defenses.md").read_text(encoding="utf-8")
+    result = result_in("plusplus.json")
+    page = text_of("docs/defenses.md")
     words, rows = " ".join(page.split()), {row["run"]: row for row in result["runs"]}
     assert markdown(result) in page
     for name, row in rows.items():
@@ -696,7 +705,7 @@ def test_the_page_of_defenses_shows_which_parts_of_srt_plusplus_pay(monkeypatch)
 
 
 def test_the_page_of_defenses_says_how_srt_plusplus_stands_beside_rst_and_when_it_was_best():
-    words = " ".join((ROOT / "docs" / "defenses.md").read_text(encoding="utf-8").split())
+    words = words_of("docs/defenses.md")
     found = {(each.scale, each.name): each for each in committed_evidence()}
     plus, rst = (
         found["paper", f"cifar10-pixel-{name}-three-steps"] for name in ("srt-plusplus-selected", "rst-taught-alike")
@@ -720,9 +729,7 @@ def test_the_page_of_defenses_says_how_srt_plusplus_stands_beside_rst_and_when_i
 
 
 def test_of_several_trainings_of_srt_plusplus_on_mnist_the_headline_shows_the_one_that_held_out_labels_chose():
-    readme, words = (
-        " ".join((ROOT / name).read_text(encoding="utf-8").split()) for name in ("README.md", "docs/defenses.md")
-    )
+    readme, words = (words_of(name) for name in ("README.md", "docs/defenses.md"))
     found = {each.name: each for each in committed_evidence() if each.scale == "paper"}
     (shown,) = [row.trial for row in ROWS if row.words == "SRT++, MNIST, pixel-wise"]
     trainings = [each for name, each in found.items() if name.startswith("mnist-pixel-srt-plusplus-selected")]
@@ -753,9 +760,7 @@ def test_of_several_trainings_of_srt_plusplus_on_mnist_the_headline_shows_the_on
 
 
 def test_the_page_of_defenses_and_the_readme_say_how_far_srt_plusplus_is_above_the_paper_on_its_network():
-    readme, words = (
-        " ".join((ROOT / name).read_text(encoding="utf-8").split()) for name in ("README.md", "docs/defenses.md")
-    )
+    readme, words = (words_of(name) for name in ("README.md", "docs/defenses.md"))
     found = {(each.scale, each.name): each for each in committed_evidence()}
     srt, plus = named("cifar10-pixel-srt"), found["paper", "cifar10-pixel-srt-plusplus-selected-three-steps-60"]
     theirs = printed("Table 4", srt.name)
@@ -798,7 +803,7 @@ def test_the_page_of_fidelity_says_how_far_apart_both_means_are_on_cifar10():
     assert (
         f"With a mean for each term SRT on CIFAR-10 keeps {each:.2f} % under GridAdv, with one mean, in two "
         f"passes too, {one:.2f}, and the paper's {theirs:.2f} is above both"
-    ) in (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    ) in text_of("docs/fidelity.md")
     assert theirs > max(one, each)
 
 
@@ -812,7 +817,7 @@ def test_the_page_of_fidelity_says_that_one_forward_pass_comes_to_the_papers_num
     assert (
         f"SRT on CIFAR-10 keeps {ours[1]:.2f} % under GridAdv, and {ours[0]:.2f} % clean (the paper: "
         f"{theirs['gridadv']} and {theirs['clean']}), in two {apart[1]:.2f} and {apart[0]:.2f}"
-    ) in (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    ) in text_of("docs/fidelity.md")
 
 
 def test_the_page_of_fidelity_shows_which_mean_the_rate_belongs_to(monkeypatch):
@@ -820,8 +825,8 @@ def test_the_page_of_fidelity_shows_which_mean_the_rate_belongs_to(monkeypatch):
     from first_steps import markdown
     from means import READINGS
 
-    result = json.loads((ROOT / "results" / "means.json").read_text(encoding="utf-8"))
-    assert markdown(result, READINGS) in (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    result = result_in("means.json")
+    assert markdown(result, READINGS) in text_of("docs/fidelity.md")
     ends = [result["runs"][name]["log"][-1] for name in READINGS]
     assert [end["largest_class_share"] == 1 for end in ends] == [True, False, False]
     assert min(end["labeled_accuracy"] for end in ends[1:]) > 0.9
@@ -831,8 +836,8 @@ def test_the_page_of_fidelity_shows_what_a_second_interpolation_costs(monkeypatc
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from warps import COLUMNS, ONE, TWO, markdown
 
-    result = json.loads((ROOT / "results" / "warps.json").read_text(encoding="utf-8"))
-    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    result = result_in("warps.json")
+    page = text_of("docs/fidelity.md")
     assert markdown(result) in page
     assert {f"the first {run['images']} test images" in page for run in result["runs"].values()} == {True}
     lost = {
@@ -847,7 +852,7 @@ def test_the_page_of_fidelity_shows_what_a_second_interpolation_costs(monkeypatc
 
 def test_the_page_of_fidelity_says_that_rst_alone_is_above_the_papers():
     found = Measured([each for each in committed_evidence() if each.scale == "paper"])
-    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    page = text_of("docs/fidelity.md")
     text, runs = " ".join(page.split()), {"at": "at", "trades": "trades", "srt": "srt-ramped-one-pass", "rst": "rst"}
     theirs = {name: printed("Table 4", f"cifar10-pixel-{name}")["pgd"] for name in runs}
     ours = {name: found.figure(Cell(f"cifar10-pixel-{run}", "pgd")).mean for name, run in runs.items()}
@@ -905,7 +910,7 @@ def test_the_page_of_fidelity_says_which_rivals_are_above_srt_on_mnist():
 
 
 def test_the_page_of_fidelity_says_where_srt_plus_is_not_above_at_plus():
-    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    page = text_of("docs/fidelity.md")
     text, attacks = (
         " ".join(page.split()),
         {"pgd": "PGD", "gridadv": "GridAdv", "pgd+": "PGD+", "gridadv+": "GridAdv+"},
@@ -948,7 +953,7 @@ def test_the_page_of_fidelity_says_where_srt_plus_is_not_above_at_plus():
 
 def test_the_page_of_fidelity_says_what_rt_and_srt_of_the_paper_are():
     found = Measured([each for each in committed_evidence() if each.scale == "paper"])
-    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    page = text_of("docs/fidelity.md")
     text, columns = " ".join(page.split()), ("clean", "randadv", "gridadv")
 
     def numbers(trial):
@@ -996,7 +1001,7 @@ def test_the_page_of_fidelity_shows_how_the_paper_counted_under_fgsm(monkeypatch
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from counted import distances, figures, markdown
 
-    page, found = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8"), figures()
+    page, found = text_of("docs/fidelity.md"), figures()
     assert markdown(found) in page
     stand, end, pgd_stand, pgd_end = distances(found["CIFAR-10"])
     words = " ".join(page.split())
@@ -1021,8 +1026,8 @@ def test_the_page_of_fidelity_shows_what_stands_where_more_pixels_change(monkeyp
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from pixels import CAPS, markdown
 
-    result = json.loads((ROOT / "results" / "pixels.json").read_text(encoding="utf-8"))
-    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    result = result_in("pixels.json")
+    page = text_of("docs/fidelity.md")
     assert markdown(result) in page
     assert {f"the first {run['images']} test images" in page for run in result["runs"].values()} == {True}
     jsma = {name.rpartition("-")[2]: run["accuracy"]["jsma"] for name, run in result["runs"].items()}
@@ -1065,7 +1070,7 @@ def answers(run, steps):
 
 
 def test_the_page_of_fidelity_shows_how_uat_fell():
-    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    page = text_of("docs/fidelity.md")
     files = {
         "that of the table": ROOT / "results" / "reproduce" / "paper" / "mnist-pixel-uat-seed-0.json",
         "once more": ROOT / "results" / "uat-once-more.json",
@@ -1087,7 +1092,7 @@ def test_the_page_of_fidelity_shows_how_uat_told_both_passes_apart_on_cifar10(mo
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from running_statistics import CLEAN, KEPT, markdown
 
-    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    page = text_of("docs/fidelity.md")
     flat, name = " ".join(page.split()), "cifar10-pixel-uat-resnet18-seed-0"
     run = loads((ROOT / "results" / "reproduce" / "paper" / f"{name}.json").read_text(encoding="utf-8"))
     steps = [6050, 17350, 24850, 28600, 34200, 46875]
@@ -1104,7 +1109,7 @@ def test_the_page_of_fidelity_shows_how_uat_told_both_passes_apart_on_cifar10(mo
     assert f"A term of {run.log['standard'][-1]:.2f} means" in page
     assert f"term, {max(run.log['robust']):.2f} at most, was never large" in flat
     assert {run.report.accuracy(each.name) for each in run.report.attacks} | {run.report.accuracy()} == {0.1}
-    result = json.loads((ROOT / "results" / "running-statistics.json").read_text(encoding="utf-8"))
+    result = result_in("running-statistics.json")
     assert markdown(result) in page
     assert f"at its checkpoint of step {result['runs'][name]['step']:,}" in flat
     assert {f"the first {each['images']} test images" in page for each in result["runs"].values()} == {True}
@@ -1113,7 +1118,7 @@ def test_the_page_of_fidelity_shows_how_uat_told_both_passes_apart_on_cifar10(mo
 
 
 def test_the_page_of_fidelity_shows_how_near_short_runs_of_fast_srt_are_to_one_class():
-    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    page = text_of("docs/fidelity.md")
     scenario = [
         each
         for each in committed_evidence()
@@ -1166,7 +1171,7 @@ def test_the_page_of_fidelity_shows_how_srt_fell_on_cifar10_and_why(monkeypatch)
     from constant import READINGS
     from first_steps import markdown
 
-    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    page = text_of("docs/fidelity.md")
     paper = {each.file_name: each for each in committed_evidence() if each.scale == "paper"}
     srt, fast, growing = (
         paper[f"cifar10-pixel-{name}-resnet18-seed-0.json"] for name in ("srt", "srt-fast", "srt-ramped-one-pass")
@@ -1208,7 +1213,7 @@ def test_the_page_of_fidelity_shows_how_srt_fell_on_cifar10_and_why(monkeypatch)
     assert f"{len(halves) / len(later):.0%}" == "16%" and 0.5 < max(halves) < 0.52
     theirs = printed("Table 9", "cifar10-pixel-srt-fast")
     assert f"where the paper has {theirs['clean']} and {theirs['pgd']}: what the ResNet-18 lacks" in flat
-    result = json.loads((ROOT / "results" / "constant.json").read_text(encoding="utf-8"))
+    result = result_in("constant.json")
     assert markdown(result, READINGS) in page
     ends = {name: run["log"][-1] for name, run in result["runs"].items()}
     assert {name for name, end in ends.items() if end["largest_class_share"] > 0.9} >= set(READINGS) - {"lambda 0.2"}
@@ -1279,7 +1284,7 @@ def test_the_page_of_fidelity_says_what_srt_lacks_beside_all_labels_on_mnist():
 
 
 def test_the_page_of_fidelity_says_how_often_one_class_held_spatial_srt():
-    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    page = text_of("docs/fidelity.md")
     runs = {each.name: each for each in committed_evidence() if each.scale == "paper"}
 
     def held(run):
@@ -1309,7 +1314,7 @@ def test_the_page_of_fidelity_says_how_far_rt_is_above_the_papers_over_lambda():
     assert (
         f"RT is {min(apart.values()):.1f} to {max(apart.values()):.1f} points above them under GridAdv over the four "
         f"lambdas, {apart['0.2']:.1f} at 0.2"
-    ) in " ".join((ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8").split())
+    ) in words_of("docs/fidelity.md")
 
 
 def test_the_page_of_fidelity_says_how_far_spatial_defenses_on_mnist_are_from_the_paper():
@@ -1330,7 +1335,7 @@ def test_the_page_of_fidelity_says_how_far_spatial_defenses_on_mnist_are_from_th
     worst, klr = (
         apart(f"mnist-spatial-{name}", "Table 3", f"mnist-spatial-{name}") for name in ("worst-of-k", "klr")
     )
-    page = " ".join((ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8").split())
+    page = words_of("docs/fidelity.md")
     assert (
         f"Under GridAdv RT is {min(rt):.1f} to {max(rt):.1f} points above the paper's, Worst-of-k {worst:.1f}, KLR "
         f"{klr:.1f} and SRT {min(srt):.1f} to {max(srt):.1f}, so that SRT leads RT by {min(ours):.1f} to "
@@ -1349,15 +1354,15 @@ def test_the_page_of_scale_shows_what_was_measured(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     from reservoir import markdown
 
-    page = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8")
-    result = json.loads((ROOT / "results" / "reservoir.json").read_text(encoding="utf-8"))
+    page = text_of("docs/scale.md")
+    result = result_in("reservoir.json")
     once = result["pass"]
     assert markdown(result) in page
     told = " ".join(page.split())
     assert f"{once['images']:,} images, so that reading counts most, in {once['seconds']:.0f} seconds" in told
     assert f"delivered {result['reader_alone']['from the disk']:,.0f} images a second" in told
     assert f"from files was {result['ratio']:.3f} times as fast as from memory" in told
-    rows = json.loads((ROOT / "results" / "training-speed.json").read_text(encoding="utf-8"))["speed"]["rows"]
+    rows = result_in("training-speed.json")["speed"]["rows"]
     small, wide = (row["images_per_second"]["ours"] for row in rows[2:])
     seconds = 80e6 / wide
     for words in (
@@ -1374,8 +1379,8 @@ def test_the_page_of_scale_shows_what_was_measured(monkeypatch):
 
 
 def test_the_page_of_reliability_shows_the_soak_as_it_was_run():
-    page = " ".join((ROOT / "docs" / "reliability.md").read_text(encoding="utf-8").split())
-    soak = json.loads((ROOT / "results" / "soak.json").read_text(encoding="utf-8"))
+    page = words_of("docs/reliability.md")
+    soak = result_in("soak.json")
     assert soak["inputs_in_all"] == sum(soak["inputs"].values()) >= 100_000
     assert soak["failed"] == 0
     assert soak["kills_in_all"] == sum(soak["kills"].values()) >= 500
@@ -1402,8 +1407,8 @@ def test_the_page_of_the_report_shows_what_was_measured(monkeypatch):
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     import page
 
-    measured = json.loads((ROOT / "results" / "page.json").read_text(encoding="utf-8"))
-    assert page.markdown(measured) in (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
+    measured = result_in("page.json")
+    assert page.markdown(measured) in text_of("docs/report.md")
     assert (measured["runs"], measured["images"]) == (8, 200)
     assert measured["megabytes"] < 15
     assert measured["median"]["loaded"] < 3
@@ -1411,7 +1416,7 @@ def test_the_page_of_the_report_shows_what_was_measured(monkeypatch):
 
 @pytest.mark.parametrize("name", ["report-results.png", "report-surfaces.png"])
 def test_the_readme_shows_pictures_of_the_page_that_are_small(name):
-    assert f"(docs/{name})" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"(docs/{name})" in text_of("README.md")
     assert (ROOT / "docs" / name).stat().st_size <= 200_000
 
 
@@ -1446,8 +1451,8 @@ def test_a_part_of_the_speeds_is_measured_alone_and_kept_row_by_row(monkeypatch,
 
 
 def test_the_page_of_speed_says_how_little_images_in_doubt_cost_a_large_network():
-    rows = json.loads((ROOT / "results" / "doubt.json").read_text(encoding="utf-8"))["rows"]
-    words = " ".join((ROOT / "docs" / "performance.md").read_text(encoding="utf-8").split())
+    rows = result_in("doubt.json")["rows"]
+    words = words_of("docs/performance.md")
     seconds = {name: [way["seconds"] for way in ways.values()] for name, ways in rows.items()}
     shares = [100 * one / thirty for one, thirty in zip(seconds["FGSM"], seconds["margin PGD-30"], strict=True)]
     assert f"FGSM, of one step, takes {min(shares):.0f} to {max(shares):.0f} % of the time of thirty steps" in words

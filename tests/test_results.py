@@ -32,6 +32,12 @@ STATISTICS = ("digits", "digits-own-statistics")
 """files with SRT++ on digits by the statistics of its recipe, and by those of its average"""
 
 
+@pytest.fixture(autouse=True)
+def benchmarks_at_hand(monkeypatch):
+    """What measured is imported to write its tables again."""
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+
+
 def text_of(page):
     """A page as it is written."""
     return (ROOT / page).read_text(encoding="utf-8")
@@ -47,8 +53,7 @@ def result_in(file):
     return json.loads((ROOT / "results" / file).read_text(encoding="utf-8"))
 
 
-def test_the_readme_shows_the_demonstration_as_it_was_measured(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+def test_the_readme_shows_the_demonstration_as_it_was_measured():
     from demonstration import markdown
 
     readme = text_of("README.md")
@@ -250,8 +255,7 @@ def test_our_attacks_are_at_least_as_strong_as_the_libraries():
     assert "ours leave in no row more images standing than a library does" in words
 
 
-def test_the_page_of_defenses_shows_what_was_measured(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+def test_the_page_of_defenses_shows_what_was_measured():
     from digits import markdown
 
     result = result_in("digits.json")
@@ -312,8 +316,7 @@ def test_the_page_of_defenses_says_what_was_measured():
     assert most("gridadv", "pixel-") == 0
 
 
-def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+def test_the_page_of_speed_shows_what_was_measured():
     import attack_speed
     import cpu
     import doubt
@@ -380,8 +383,7 @@ def test_the_page_of_speed_shows_what_was_measured(monkeypatch):
     assert all(set(cases) <= {"passed", "failed"} for cases in outcomes)
 
 
-def test_the_page_of_speed_says_what_speed_costs_in_accuracy(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+def test_the_page_of_speed_says_what_speed_costs_in_accuracy():
     from quality import seeds_of
 
     now, before = (seeds_of(result_in(f"{name}.json")) for name in ("quality", "quality-before"))
@@ -406,8 +408,7 @@ def test_the_page_of_speed_says_what_speed_costs_in_accuracy(monkeypatch):
     assert [row["recipe"]["seed"] for row in (fast, best)] == [0, 0]
 
 
-def test_accuracy_over_several_seeds_is_a_mean_with_its_standard_error(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+def test_accuracy_over_several_seeds_is_a_mean_with_its_standard_error():
     from quality import RUNS, markdown
 
     engine, plain, _ = RUNS
@@ -526,8 +527,7 @@ def test_the_page_of_speed_tells_of_the_shortest_training_that_reaches_the_paper
         assert found.figure(Cell(f"cifar10-pixel-srt-fast-shortest-{fewer}", "pgd")).mean < paper["pgd"]
 
 
-def test_a_fast_search_is_no_weaker_than_one_in_float32_as_the_page_shows(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+def test_a_fast_search_is_no_weaker_than_one_in_float32_as_the_page_shows():
     from attack_speed import SUBJECTS, agreement_markdown
 
     page = text_of("docs/performance.md")
@@ -545,8 +545,7 @@ def test_a_fast_search_is_no_weaker_than_one_in_float32_as_the_page_shows(monkey
     assert ("In no row is the fast search weaker**;" in page) == (max(worse) <= 0)
 
 
-def test_the_page_of_defenses_shows_whose_statistics_label_best(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+def test_the_page_of_defenses_shows_whose_statistics_label_best():
     from averages import markdown
 
     result = result_in("averages.json")
@@ -568,8 +567,7 @@ def test_the_page_of_defenses_says_what_an_averages_statistics_cost_on_digits():
     assert RECIPES[recipe].averaging.batchnorm == "copied"
 
 
-def test_the_page_of_defenses_shows_which_teacher_labels_best(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+def test_the_page_of_defenses_shows_which_teacher_labels_best():
     from teachers import markdown
 
     result = result_in("teachers.json")
@@ -601,16 +599,14 @@ def test_the_page_of_defenses_says_where_srt_plusplus_falls_short():
         assert words in page, words
 
 
-def test_the_spread_over_seeds_is_that_of_all_seeds_as_some_let_it_be_estimated(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+def test_the_spread_over_seeds_is_that_of_all_seeds_as_some_let_it_be_estimated():
     from digits import over_seeds
 
     assert over_seeds([79.0, 80.0, 81.0]) == "80.0 ± 1.0", "0.8 is how far these three are from their own mean"
     assert over_seeds([80.0]) == "80.0", "one seed has no spread, which is not one of 0"
 
 
-def test_the_page_of_defenses_shows_that_one_forward_pass_under_warps_is_no_worse_than_two(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+def test_the_page_of_defenses_shows_that_one_forward_pass_under_warps_is_no_worse_than_two():
     from passes import RECIPES, markdown
 
     result = result_in("passes.json")
@@ -624,8 +620,7 @@ def test_the_page_of_defenses_shows_that_one_forward_pass_under_warps_is_no_wors
         assert sum(one) > sum(two), name
 
 
-def test_the_page_of_defenses_says_what_statistics_of_clean_images_cost(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+def test_the_page_of_defenses_says_what_statistics_of_clean_images_cost():
     from running_statistics import CLEAN, KEPT
 
     page = words_of("docs/defenses.md")
@@ -651,8 +646,7 @@ def test_the_page_of_defenses_says_what_statistics_of_clean_images_cost(monkeypa
     assert RECIPES["digits-pixel-srt-plusplus"].averaging.batchnorm == "copied"
 
 
-def test_the_page_of_defenses_shows_that_averaged_weights_want_averaged_statistics(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+def test_the_page_of_defenses_shows_that_averaged_weights_want_averaged_statistics():
     from averages import markdown
     from robust_averages import RECIPE
 
@@ -669,8 +663,7 @@ def test_the_page_of_defenses_shows_that_averaged_weights_want_averaged_statisti
     assert RECIPES["cifar10-pixel-srt-plusplus"].averaging.batchnorm == "averaged"
 
 
-def test_the_page_of_defenses_shows_which_parts_of_srt_plusplus_pay(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+def test_the_page_of_defenses_shows_which_parts_of_srt_plusplus_pay():
     from plusplus import RUNS, markdown
 
     result = result_in("plusplus.json")
@@ -820,8 +813,7 @@ def test_the_page_of_fidelity_says_that_one_forward_pass_comes_to_the_papers_num
     ) in text_of("docs/fidelity.md")
 
 
-def test_the_page_of_fidelity_shows_which_mean_the_rate_belongs_to(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+def test_the_page_of_fidelity_shows_which_mean_the_rate_belongs_to():
     from first_steps import markdown
     from means import READINGS
 
@@ -832,8 +824,7 @@ def test_the_page_of_fidelity_shows_which_mean_the_rate_belongs_to(monkeypatch):
     assert min(end["labeled_accuracy"] for end in ends[1:]) > 0.9
 
 
-def test_the_page_of_fidelity_shows_what_a_second_interpolation_costs(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+def test_the_page_of_fidelity_shows_what_a_second_interpolation_costs():
     from warps import COLUMNS, ONE, TWO, markdown
 
     result = result_in("warps.json")
@@ -997,8 +988,7 @@ def test_the_page_of_fidelity_says_what_rt_and_srt_of_the_paper_are():
     assert f"leads RT in 25 images a step by {authors - batch:.1f} points" in text
 
 
-def test_the_page_of_fidelity_shows_how_the_paper_counted_under_fgsm(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+def test_the_page_of_fidelity_shows_how_the_paper_counted_under_fgsm():
     from counted import distances, figures, markdown
 
     page, found = text_of("docs/fidelity.md"), figures()
@@ -1022,8 +1012,7 @@ def test_the_page_of_fidelity_shows_how_the_paper_counted_under_fgsm(monkeypatch
     assert f"| CIFAR-10 | AT | 50.35 | {kept:.2f} |" in page, "what stands is what the tables show"
 
 
-def test_the_page_of_fidelity_shows_what_stands_where_more_pixels_change(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+def test_the_page_of_fidelity_shows_what_stands_where_more_pixels_change():
     from pixels import CAPS, markdown
 
     result = result_in("pixels.json")
@@ -1041,8 +1030,7 @@ def test_the_page_of_fidelity_shows_what_stands_where_more_pixels_change(monkeyp
         assert run["accuracy"]["pointwise"]["50"] == run["accuracy"]["pointwise"]["112"]
 
 
-def test_pixels_needed_are_those_that_fool(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+def test_pixels_needed_are_those_that_fool():
     from pixels import pixels_needed
 
     from unperturbed.attacks import JSMA
@@ -1088,8 +1076,7 @@ def test_the_page_of_fidelity_shows_how_uat_fell():
     assert max(script["log"]["largest_class_share"]) < 0.2, "that run had no such fall"
 
 
-def test_the_page_of_fidelity_shows_how_uat_told_both_passes_apart_on_cifar10(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+def test_the_page_of_fidelity_shows_how_uat_told_both_passes_apart_on_cifar10():
     from running_statistics import CLEAN, KEPT, markdown
 
     page = text_of("docs/fidelity.md")
@@ -1166,8 +1153,7 @@ def share_of_records(run, share):
     return sum(found >= share for found in later) / len(later)
 
 
-def test_the_page_of_fidelity_shows_how_srt_fell_on_cifar10_and_why(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+def test_the_page_of_fidelity_shows_how_srt_fell_on_cifar10_and_why():
     from constant import READINGS
     from first_steps import markdown
 
@@ -1350,8 +1336,7 @@ def test_the_page_of_fidelity_says_how_far_spatial_defenses_on_mnist_are_from_th
     assert f"it is {crops:.1f} points above the paper's under GridAdv.T" in page
 
 
-def test_the_page_of_scale_shows_what_was_measured(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+def test_the_page_of_scale_shows_what_was_measured():
     from reservoir import markdown
 
     page = text_of("docs/scale.md")
@@ -1403,8 +1388,7 @@ def test_the_page_of_reliability_shows_the_soak_as_it_was_run():
     assert soak["cores"] == 2
 
 
-def test_the_page_of_the_report_shows_what_was_measured(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+def test_the_page_of_the_report_shows_what_was_measured():
     import page
 
     measured = result_in("page.json")
@@ -1421,7 +1405,6 @@ def test_the_readme_shows_pictures_of_the_page_that_are_small(name):
 
 
 def test_a_part_of_the_speeds_is_measured_alone_and_kept_row_by_row(monkeypatch, tmp_path):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     import training
 
     def measured(name, case, options, peak):
@@ -1462,7 +1445,6 @@ def test_the_page_of_speed_says_how_little_images_in_doubt_cost_a_large_network(
 
 @pytest.mark.parametrize("name", ["training", "attack_speed", "doubt", "quality", "gpu_tests", "side_by_side"])
 def test_a_benchmark_that_needs_a_gpu_says_so_and_writes_nothing(name, monkeypatch, tmp_path):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     script, out = import_module(name), tmp_path / "out.json"
     with pytest.raises(SystemExit, match="needs a GPU, and this machine has none"):
@@ -1471,7 +1453,6 @@ def test_a_benchmark_that_needs_a_gpu_says_so_and_writes_nothing(name, monkeypat
 
 
 def test_what_runs_make_side_by_side_is_held_against_each_of_them_alone(monkeypatch):
-    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
     import side_by_side
 
     class Run:

@@ -55,13 +55,6 @@ def report(arguments: list[str]) -> None:
     require_named_once(paths)
     with watching() as watcher:
         watcher.title = "pictures"
-        write_page(
-            paths,
-            command.out,
-            page,
-            data=command.data,
-            device=command.device,
-            watcher=watcher,
-        )
+        write_page(paths, command.out, page, data=command.data, device=command.device, watcher=watcher)
     size = command.out.stat().st_size / 1e6
     print(printable(f"written: {command.out} ({size:.1f} MB), one file to open in a browser or to send"))

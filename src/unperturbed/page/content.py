@@ -148,17 +148,9 @@ def with_marks(row: Row, rivals: Sequence[Row]) -> Row:
     columns = zip(*((rival.clean, *rival.attacked, rival.worst) for rival in rivals), strict=True)
     shares = [[cell.share for cell in column if cell is not None] for column in columns]
     tops = [max(found) if len(found) > 1 else None for found in shares]
-    cells = (row.clean, *row.attacked, row.worst)
-    _, *attacked, worst = [
-        with_mark(cell, cell is not None and cell.share == top) for cell, top in zip(cells, tops, strict=True)
-    ]
-    clean = replace(row.clean, best=row.clean.share == tops[0])
+    cells = zip((row.clean, *row.attacked, row.worst), tops, strict=True)
+    clean, *attacked, worst = [cell and replace(cell, best=cell.share == top) for cell, top in cells]
     return replace(row, clean=clean, attacked=tuple(attacked), worst=worst)
-
-
-def with_mark(cell: Accuracy | None, best: bool) -> Accuracy | None:
-    """The cell, marked as the best of its column or not."""
-    return None if cell is None else replace(cell, best=best)
 
 
 def confusions_of(group: Group) -> list[list[list[list[int]] | None]]:

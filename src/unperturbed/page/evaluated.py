@@ -63,10 +63,9 @@ class Group:
 
 
 def read_groups(directories: Sequence[Path], data: Path | None = None) -> list[Group]:
-    """The runs in these directories, those on one data set together; one that is named twice counts once."""
-    unique = list({directory.resolve(): directory for directory in directories}.values())
-    recipes = {directory: RunDirectory(directory).read_recipe() for directory in unique}
-    found = {directory: read_report(RunDirectory(directory)) for directory in unique}
+    """The runs in these directories, each of which is named once; those on one data set together."""
+    recipes = {directory: RunDirectory(directory).read_recipe() for directory in directories}
+    found = {directory: read_report(RunDirectory(directory)) for directory in directories}
     groups: list[Group] = []
     names = list(dict.fromkeys(recipe.data.name for recipe in recipes.values()))
     files = Counter(Path(name).name for name in names)

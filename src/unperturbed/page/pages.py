@@ -69,29 +69,28 @@ class Page:
 def write_page(
     directories: Sequence[Path],
     out: Path,
-    page: Page | None = None,
+    page: Page,
     *,
     data: Path | None = None,
     device: str = "auto",
     watcher: AttackWatcher | None = None,
 ) -> None:
     """Read the runs in these directories and write their page; nothing is written where something is wrong."""
-    asked = page or Page()
     check_out(out)
     where = pick_device(device)
     groups = read_groups(directories, data)
     if not groups:
         raise ValueError("no run was named, expected at least one directory that holds a report.json: name it")
     known = {result.name for group in groups for run in group.runs for result in run.report.attacks}
-    attacks = None if asked.attacks is None else [word.strip() for word in asked.attacks.split(",")]
+    attacks = None if page.attacks is None else [word.strip() for word in page.attacks.split(",")]
     for name in attacks or ():
         if name not in known:
             raise ValueError(f"no report holds an attack {name!r}, they hold {', '.join(sorted(known))}: name some")
-    for group in groups if asked.surfaces else ():
-        require_image(group, asked.around)
+    for group in groups if page.surfaces else ():
+        require_image(group, page.around)
     with threads(threads_for(groups)):
-        chapters = [chapter_of(group, asked, attacks, where, MOST_BYTES // len(groups), watcher) for group in groups]
-    options = asked.options() if data is None else [*asked.options(), "--data", str(data)]
+        chapters = [chapter_of(group, page, attacks, where, MOST_BYTES // len(groups), watcher) for group in groups]
+    options = page.options() if data is None else [*page.options(), "--data", str(data)]
     write_whole(out, render(chapters, page_command(directories, options, out)).encode())
 
 

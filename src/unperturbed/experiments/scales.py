@@ -82,7 +82,7 @@ def short(recipe: Recipe) -> Recipe:
         if recipe.batch != usual.batch:  # It has a short schedule of its own.
             return recipe
         share = recipe.steps / whole.steps
-        peak *= recipe.optimizer.rate.peak / peak_of(usual)
+        peak *= recipe.optimizer.rate.peak / cast(Cyclic, usual.optimizer.rate).peak
     steps = round(share * images / batch)
     self_labeled = isinstance(recipe.objective, SRT | UAT) and recipe.labeler != "teacher"
     return checked_as_often(
@@ -101,11 +101,6 @@ def short(recipe: Recipe) -> Recipe:
 def steps_of_teacher(recipe: Recipe, batch: int) -> int:
     """The steps in which the teacher of a recipe sees as many images where the batch of the run becomes that one."""
     return recipe.teacher.steps if recipe.teacher.batch else round(recipe.teacher.steps * recipe.batch / batch)
-
-
-def peak_of(recipe: Recipe) -> float:
-    """The highest rate of a recipe with a triangular one."""
-    return recipe.optimizer.rate.peak if isinstance(recipe.optimizer.rate, Cyclic) else 0.0
 
 
 def smoke(recipe: Recipe) -> Recipe:

@@ -30,6 +30,7 @@ def refused(capsys):
     """Runs a command that must be refused in one sentence with the exit code 1, and returns that sentence."""
 
     def run(*words):
+        capsys.readouterr()  # What was printed before is not of this command.
         with pytest.raises(SystemExit) as stop:
             main([str(word) for word in words])
         sentence = stop.value.code

@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import safetensors.torch
@@ -22,10 +23,10 @@ def reproduce(*words):
     cli.main(["reproduce", *map(str, words)])
 
 
-def refused(*words):
-    with pytest.raises(SystemExit) as stopped:
-        reproduce(*words)
-    return str(stopped.value.code)
+@pytest.fixture
+def refused(refused):
+    """Runs reproduce, which must refuse, and returns its sentence."""
+    return partial(refused, "reproduce")
 
 
 def with_checksum(name, checksum):
@@ -83,7 +84,7 @@ def test_reports_on_fewer_and_on_more_images_agree_where_they_overlap(tmp_path):
         require_coherent([few, many, wrong], tmp_path)
 
 
-def test_the_report_of_another_run_is_no_evidence_and_is_made_again(tmp_path):
+def test_the_report_of_another_run_is_no_evidence_and_is_made_again(tmp_path, refused):
     words = ("table-6", *SMOKE, "--only", "*-srt-lambda-0.2-*,*-srt-lambda-0.4-*", "--out", tmp_path / "runs")
     reproduce(*words)
     mine, other = (tmp_path / "runs" / f"mnist-pixel-srt-lambda-{weight}-seed-0" for weight in ("0.2", "0.4"))
@@ -102,7 +103,7 @@ def test_the_report_of_another_run_is_no_evidence_and_is_made_again(tmp_path):
 
 
 @pytest.mark.parametrize("file", ["model", "model-other"])
-def test_a_report_on_weights_that_were_replaced_is_no_evidence_and_is_made_again(file, tmp_path):
+def test_a_report_on_weights_that_were_replaced_is_no_evidence_and_is_made_again(file, tmp_path, refused):
     words = ("table-6", *SMOKE, "--only", "*-srt-lambda-0.2-*", "--out", tmp_path / "runs")
     reproduce(*words)
     (run,) = (tmp_path / "runs").glob("*-seed-0")
@@ -121,7 +122,7 @@ def test_a_report_on_weights_that_were_replaced_is_no_evidence_and_is_made_again
     reproduce(*words, "--collect", tmp_path / "results")
 
 
-def test_minutes_of_a_run_alone_are_not_replaced_by_those_of_one_beside_others(tmp_path):
+def test_minutes_of_a_run_alone_are_not_replaced_by_those_of_one_beside_others(tmp_path, refused):
     words = ("table-6", *SMOKE, "--only", "*-srt-lambda-0.2-*", "--out")
     reproduce(*words, tmp_path / "alone")
     reproduce(*words, tmp_path / "beside", "--beside", 3)

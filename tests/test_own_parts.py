@@ -86,13 +86,7 @@ class SparseWeights:
         return network
 
 
-def refused(*words):
-    with pytest.raises(SystemExit) as stopped:
-        main([*map(str, words)])
-    return str(stopped.value.code)
-
-
-def test_a_checkpoint_of_another_recipe_is_not_gone_on_from(tmp_path):
+def test_a_checkpoint_of_another_recipe_is_not_gone_on_from(tmp_path, refused):
     run, words = tmp_path / "run", ("--steps", 3, "--batch", 30, "--device", "cpu", "--out", tmp_path / "run")
     main(["train", "digits-pixel-srt", *map(str, words)])
     file, weights = run / "recipe.json", (run / "model.safetensors").read_bytes()
@@ -274,7 +268,7 @@ def test_an_objective_that_returns_no_terms_is_told_what_to_return(answer, mixed
         )
 
 
-def test_unlabeled_bytes_of_another_scale_are_refused_in_files_too(tmp_path):
+def test_unlabeled_bytes_of_another_scale_are_refused_in_files_too(tmp_path, refused):
     images = np.random.default_rng(0).integers(0, 16, (40, 8, 8), dtype=np.uint8)
     words = ("train", "digits-pixel-srt", "--steps", 2, "--batch", 30, "--device", "cpu", "--out", tmp_path / "run")
     np.save(tmp_path / "dark.npy", images)

@@ -50,16 +50,6 @@ def album(tmp_path):
     return folder
 
 
-def refused(*words):
-    """The sentence with which a command refuses."""
-    with pytest.raises(SystemExit) as stopped:
-        cli.main([str(word) for word in words])
-    sentence = str(stopped.value.code)
-    assert sentence.startswith("unperturbed: ")
-    assert "\n" not in sentence
-    return sentence
-
-
 def packed(folder, out, *options):
     cli.main(["pack", str(folder), "--out", str(out), *map(str, options)])
     return load(str(out))
@@ -145,7 +135,7 @@ def test_the_folder_of_the_data_set_is_made(album, tmp_path):
 
 
 @pytest.mark.parametrize("size", [10**8, 10**10])
-def test_images_that_no_memory_holds_are_refused_in_a_sentence(album, tmp_path, size):
+def test_images_that_no_memory_holds_are_refused_in_a_sentence(album, tmp_path, size, refused):
     assert "not enough memory" in refused("pack", album, "--out", tmp_path / "my.npz", "--size", size)
     assert not (tmp_path / "my.npz").exists()
 
@@ -173,7 +163,7 @@ def test_parts_that_are_apart_stay_apart(tmp_path):
     assert len(made.unlabeled_images) == 0
 
 
-def test_a_class_is_the_same_however_a_system_writes_its_accents(tmp_path):
+def test_a_class_is_the_same_however_a_system_writes_its_accents(tmp_path, refused):
     one, two = "caf\u00e9", "cafe\u0301"
     for part, name, first in (("train", one, 0), ("train", "tea", 10), ("test", two, 20), ("test", "tea", 30)):
         for seed in range(3):
@@ -196,7 +186,7 @@ def test_a_test_image_that_was_trained_on_is_told(tmp_path, capsys):
     assert "1 test image can also be found among the others, to the last bit" in capsys.readouterr().err
 
 
-def test_pictures_of_many_sizes_are_cut_to_one(tmp_path):
+def test_pictures_of_many_sizes_are_cut_to_one(tmp_path, refused):
     for name in ("a", "b"):
         save(tmp_path / "in" / name / "wide.png", np.full((8, 20), 255))
         save(tmp_path / "in" / name / "color.jpg", np.zeros((30, 10, 3)))
@@ -405,13 +395,13 @@ def test_a_picture_that_may_not_be_read_is_not_called_damaged(album, refused, tm
         (misnamed, "val is none of train, test, unlabeled: rename it, or put it elsewhere"),
     ],
 )
-def test_what_cannot_become_a_data_set_is_refused_in_one_sentence(harm, sentence, album, tmp_path):
+def test_what_cannot_become_a_data_set_is_refused_in_one_sentence(harm, sentence, album, tmp_path, refused):
     harm(album)
     assert sentence in refused("pack", album, "--size", 8, "--out", tmp_path / "my.npz")
     assert not list(tmp_path.glob("*my.npz*"))
 
 
-def test_pictures_that_cannot_be_read_are_left_out_where_that_is_asked_for(album, tmp_path, capsys):
+def test_pictures_that_cannot_be_read_are_left_out_where_that_is_asked_for(album, tmp_path, capsys, refused):
     whole = packed(album, tmp_path / "whole.npz", "--size", 8)
     several_damaged(album)
     made = packed(album, tmp_path / "my.npz", "--size", 8, "--skip-damaged")
@@ -429,7 +419,7 @@ def test_pictures_that_cannot_be_read_are_left_out_where_that_is_asked_for(album
     assert "no training picture of class cat can be read: save them anew" in refused(*words)
 
 
-def test_further_pictures_become_unlabeled_images_of_a_data_set_that_is_there(album, tmp_path, capsys):
+def test_further_pictures_become_unlabeled_images_of_a_data_set_that_is_there(album, tmp_path, capsys, refused):
     made, more = packed(album, tmp_path / "my.npz", "--size", 8), tmp_path / "more.npy"
     further = tmp_path / "further"
     for seed in range(3):
@@ -469,7 +459,7 @@ def test_further_pictures_become_unlabeled_images_of_a_data_set_that_is_there(al
     assert "empty has no pictures: name a folder that does" in refused(*empty)
 
 
-def test_words_that_make_no_sense_are_refused_in_one_sentence(album, tmp_path):
+def test_words_that_make_no_sense_are_refused_in_one_sentence(album, tmp_path, refused):
     (tmp_path / "there.npz").write_bytes(b"mine")
     (tmp_path / "empty").mkdir()
     out = tmp_path / "my.npz"
@@ -561,7 +551,7 @@ def test_names_are_shown_as_they_are_and_to_their_end():
     assert ":dog:" in as_text(rows, None)
 
 
-def test_a_model_that_answers_nan_and_a_folder_without_pictures_are_refused(album, tmp_path):
+def test_a_model_that_answers_nan_and_a_folder_without_pictures_are_refused(album, tmp_path, refused):
     packed(album, tmp_path / "my.npz")
     run = tmp_path / "run"
     recipe = ["digits-pixel-srt", "--data.name", tmp_path / "my.npz", "--data.labeled", "None", "--batch", 8]

@@ -67,14 +67,10 @@ def reproduce(*words, capsys=None):
     return capsys.readouterr().out if capsys else ""
 
 
-def refused(*words, capsys):
-    """The sentence with which the command refuses."""
-    with pytest.raises(SystemExit) as stopped:
-        cli.main(["reproduce", *map(str, words)])
-    sentence = str(stopped.value.code)
-    assert sentence.startswith("unperturbed: ")
-    assert "\n" not in sentence
-    return sentence
+@pytest.fixture
+def refused(refused):
+    """Runs reproduce, which must refuse, and returns its sentence."""
+    return partial(refused, "reproduce")
 
 
 BESIDE_OTHERS = {"table-2": 2, "table-6": 1, "table-9": 2}
@@ -377,7 +373,7 @@ def test_collected_evidence_tells_what_the_runs_told(tmp_path, capsys):
     assert not list((tmp_path / "results").rglob("*.safetensors"))
 
 
-def test_runs_of_all_seeds_and_networks_are_collected(tmp_path, capsys):
+def test_runs_of_all_seeds_and_networks_are_collected(tmp_path, capsys, refused):
     words = (
         "table-2",
         *SMOKE,
@@ -393,7 +389,7 @@ def test_runs_of_all_seeds_and_networks_are_collected(tmp_path, capsys):
     found = {(each.network, each.seed) for each in files.read_all(tmp_path / "results")}
     assert found == {("own", 1), ("own", 2), ("resnet-18", 3)}
     elsewhere = (*words[:-1], tmp_path / "no", "--collect", tmp_path / "nothing")
-    assert "holds no run of these: name the directory of the runs by --out" in refused(*elsewhere, capsys=capsys)
+    assert "holds no run of these: name the directory of the runs by --out" in refused(*elsewhere)
     chosen_ones = ("all", *SMOKE, "--out", tmp_path / "runs", "--only", "*-resnet18-*")
     assert "1 of 1 run begun" in reproduce(*chosen_ones, "--collect", tmp_path / "few", capsys=capsys)
     assert [each.network for each in files.read_all(tmp_path / "few")] == ["resnet-18"]
@@ -434,7 +430,7 @@ def test_what_evaluate_found_by_other_settings_or_on_other_images_is_no_evidence
     assert not results.exists()
 
 
-def test_evidence_that_holds_more_of_a_run_is_not_replaced(tmp_path, capsys):
+def test_evidence_that_holds_more_of_a_run_is_not_replaced(tmp_path, capsys, refused):
     words = ("table-6", *SMOKE, "--only", "*-srt-lambda-0.2-*", "--out")
     reproduce(*words, tmp_path / "whole")
     reproduce(*words, tmp_path / "part", "--without", "pgd")
@@ -445,24 +441,24 @@ def test_evidence_that_holds_more_of_a_run_is_not_replaced(tmp_path, capsys):
         assert "1 of 1 run begun" in reproduce(*words, tmp_path / place, "--collect", results, capsys=capsys)
     (file,) = results.glob("*/*.json")
     before = file.read_bytes()
-    sentence = refused(*words, tmp_path / "part", "--collect", results, capsys=capsys)
+    sentence = refused(*words, tmp_path / "part", "--collect", results)
     assert "seed-0.json holds more of that run (pgd): make the same here first" in sentence
     assert file.read_bytes() == before
     file.write_bytes(before[:99])
     assert "1 of 1 run begun" in reproduce(*words, tmp_path / "part", "--collect", results, capsys=capsys)
 
 
-def test_evidence_with_the_log_of_a_training_is_not_replaced_by_one_without(tmp_path, capsys):
+def test_evidence_with_the_log_of_a_training_is_not_replaced_by_one_without(tmp_path, refused):
     words = ("table-4", *SMOKE, "--only", "mnist-pixel-at-*", "--out", tmp_path, "--without", "autoattack,pointwise")
     reproduce(*words)
     reproduce(*words, "--collect", tmp_path / "results")
     log = tmp_path / "mnist-pixel-at-seed-0" / "log.jsonl"
     log.write_text('{"step": 3, "seconds": 0.0}\n', encoding="utf-8")
-    sentence = refused(*words, "--collect", tmp_path / "results", capsys=capsys)
+    sentence = refused(*words, "--collect", tmp_path / "results")
     assert "seed-0.json holds more of that run (its log): make the same here first" in sentence
 
 
-def test_damaged_notes_of_a_run_are_no_notes_that_it_had_its_device_alone(tmp_path, capsys):
+def test_damaged_notes_of_a_run_are_no_notes_that_it_had_its_device_alone(tmp_path, refused):
     words = ("table-6", *SMOKE, "--only", "*-srt-lambda-0.2-*", "--out", tmp_path / "runs")
     reproduce(*words, "--beside", "3")
     file = tmp_path / "runs" / "mnist-pixel-srt-lambda-0.2-seed-0" / notes.NOTES
@@ -483,19 +479,19 @@ def test_damaged_notes_of_a_run_are_no_notes_that_it_had_its_device_alone(tmp_pa
     for damaged in damages:
         file.write_bytes(damaged)
         for more in ((), ("--collect", tmp_path / "results")):
-            sentence = refused(*words, *more, capsys=capsys)
+            sentence = refused(*words, *more)
             assert f"{notes.NOTES} is damaged: restore it, or delete" in sentence
     assert not (tmp_path / "results").exists()
 
 
 @pytest.mark.parametrize("record", [{"step": 3}, {"step": 3, "seconds": float("nan")}, {"step": 3, "seconds": "1"}])
-def test_a_log_that_does_not_tell_its_seconds_is_refused_in_a_sentence(record, tmp_path, capsys):
+def test_a_log_that_does_not_tell_its_seconds_is_refused_in_a_sentence(record, tmp_path, refused):
     words = ("table-6", *SMOKE, "--only", "*-srt-lambda-0.2-*", "--out", tmp_path / "runs")
     reproduce(*words)
     log = tmp_path / "runs" / "mnist-pixel-srt-lambda-0.2-seed-0" / "log.jsonl"
     log.write_text(json.dumps(record) + "\n", encoding="utf-8")
     for more in ((), ("--collect", tmp_path / "results")):
-        assert "log.jsonl has a line without its seconds: restore it, or" in refused(*words, *more, capsys=capsys)
+        assert "log.jsonl has a line without its seconds: restore it, or" in refused(*words, *more)
     assert not (tmp_path / "results").exists()
 
 
@@ -585,8 +581,8 @@ def test_without_an_experiment_all_are_listed(capsys):
         ),
     ],
 )
-def test_bad_input_is_refused_in_one_sentence(words, sentence, tmp_path, capsys):
-    assert sentence in refused(*words, "--out", tmp_path / "runs", capsys=capsys)
+def test_bad_input_is_refused_in_one_sentence(words, sentence, tmp_path, refused):
+    assert sentence in refused(*words, "--out", tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 
 
@@ -595,24 +591,24 @@ def test_a_table_that_needs_no_run_leaves_no_directory(tmp_path, capsys):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_place_that_cannot_be_written_is_named_in_a_sentence(tmp_path, capsys):
+def test_a_place_that_cannot_be_written_is_named_in_a_sentence(tmp_path, refused):
     (tmp_path / "file").write_text("a file")
     words = ("table-6", *SMOKE, "--only", "*-rt-lambda-0.2-*", "--out")
-    sentence = refused(*words, tmp_path / "file" / "runs", capsys=capsys)
+    sentence = refused(*words, tmp_path / "file" / "runs")
     assert f"could not write {tmp_path / 'file' / 'runs'} (Not a directory)" in sentence
     reproduce(*words, tmp_path / "runs")
-    sentence = refused(*words, tmp_path / "runs", "--collect", tmp_path / "file", capsys=capsys)
+    sentence = refused(*words, tmp_path / "runs", "--collect", tmp_path / "file")
     assert f"could not write {tmp_path / 'file' / 'smoke'} (Not a directory)" in sentence
 
 
-def test_files_that_only_bear_the_names_of_the_papers_data_are_refused(tmp_path, monkeypatch, capsys):
+def test_files_that_only_bear_the_names_of_the_papers_data_are_refused(tmp_path, monkeypatch, capsys, refused):
     random = np.random.default_rng(0)
     for file, count in zip(IDX_FILES, (60, 60, 20, 20), strict=True):
         shape = (count, 28, 28) if "images" in file else (count,)
         head = bytes([0, 0, 8, len(shape)]) + b"".join(size.to_bytes(4, "big") for size in shape)
         (tmp_path / file).write_bytes(head + random.integers(0, 10, shape, dtype=np.uint8).tobytes())
     words = ("table-6", "--scale", "short", "--data", tmp_path, "--out", tmp_path / "runs", "--minutes", "1e-9")
-    assert "mnist hold other images or labels than MNIST" in refused(*words, capsys=capsys)
+    assert "mnist hold other images or labels than MNIST" in refused(*words)
     assert not (tmp_path / "runs").exists()
     digest = hashlib.sha256()
     for part in ("train_images", "train_labels", "test_images", "test_labels"):
@@ -621,31 +617,31 @@ def test_files_that_only_bear_the_names_of_the_papers_data_are_refused(tmp_path,
     assert "after 1e-09 minutes: stopped" in reproduce(*words, capsys=capsys)
 
 
-def test_a_directory_of_another_scale_or_version_is_refused(tmp_path, capsys):
+def test_a_directory_of_another_scale_or_version_is_refused(tmp_path, refused):
     words = ("table-6", *SMOKE, "--only", "*-rt-lambda-0.2-*", "--out", tmp_path)
     reproduce(*words)
     (tmp_path / "reproduction.json").write_text(json.dumps({"format": 1, "scale": "short"}))
-    assert "holds runs at scale short, not smoke" in refused(*words, capsys=capsys)
-    assert "holds runs at scale short, not smoke" in refused(*words, "--plan", capsys=capsys)
+    assert "holds runs at scale short, not smoke" in refused(*words)
+    assert "holds runs at scale short, not smoke" in refused(*words, "--plan")
     collecting = (*words, "--collect", tmp_path / "results")
-    assert "holds runs at scale short, not smoke" in refused(*collecting, capsys=capsys)
+    assert "holds runs at scale short, not smoke" in refused(*collecting)
     assert not (tmp_path / "results").exists(), "runs of a few steps would stand there as results"
     (tmp_path / "reproduction.json").write_text(json.dumps({"format": 2, "scale": "smoke"}))
-    assert "is not of this version of unperturbed" in refused(*words, capsys=capsys)
+    assert "is not of this version of unperturbed" in refused(*words)
 
 
-def test_a_finished_run_by_another_recipe_of_the_same_name_is_refused(tmp_path, capsys):
+def test_a_finished_run_by_another_recipe_of_the_same_name_is_refused(tmp_path, refused):
     words = ("table-6", *SMOKE, "--only", "*-rt-lambda-0.2-*", "--out", tmp_path / "runs")
     reproduce(*words)
     recipe = tmp_path / "runs" / "mnist-pixel-rt-lambda-0.2-seed-0" / "recipe.json"
     recipe.write_text(recipe.read_text().replace('"batch": 32', '"batch": 16'))
     for more in ((), ("--plan",), ("--collect", tmp_path / "results")):
-        sentence = refused(*words, *more, capsys=capsys)
+        sentence = refused(*words, *more)
         assert "seed-0 holds a run of another recipe (batch is 16 there and 32 here): name another --out" in sentence
     assert not (tmp_path / "results").exists()
 
 
-def test_the_page_is_written_by_the_command_and_refuses_results_of_another_version(tmp_path, capsys):
+def test_the_page_is_written_by_the_command_and_refuses_results_of_another_version(tmp_path, capsys, refused):
     target = tmp_path / "page.md"
     words = ("--write", target, "--results", tmp_path)
     files.write(evidence("mnist-pixel-srt", images=10_000), tmp_path)
@@ -654,26 +650,24 @@ def test_the_page_is_written_by_the_command_and_refuses_results_of_another_versi
     command = f"unperturbed reproduce {' '.join(map(str, words))}"
     assert f"JSON files in `{tmp_path}` by `{command}`." in target.read_text(), "it names the command"
     (tmp_path / "paper" / "a.json").write_text('{"format": 7}')
-    assert "format 7, this version reads 1" in refused(*words, capsys=capsys)
+    assert "format 7, this version reads 1" in refused(*words)
 
 
 @pytest.mark.parametrize("name", ["table-3", "all", "nothing-of-the-kind"])
-def test_the_page_is_of_all_experiments_and_not_of_one_that_is_named(name, tmp_path, capsys):
+def test_the_page_is_of_all_experiments_and_not_of_one_that_is_named(name, tmp_path, refused):
     files.write(evidence("mnist-pixel-srt", pgd=12.3), tmp_path)
-    sentence = refused(name, "--write", tmp_path / "page.md", "--results", tmp_path, capsys=capsys)
+    sentence = refused(name, "--write", tmp_path / "page.md", "--results", tmp_path)
     assert f"--write writes the page of all experiments, got '{name}': leave that out" in sentence
     assert not (tmp_path / "page.md").exists()
 
 
-def test_no_page_is_written_over_another_without_a_result(tmp_path, capsys):
+def test_no_page_is_written_over_another_without_a_result(tmp_path, refused):
     target = tmp_path / "page.md"
     target.write_text("results")
     words = ("--write", target, "--results", tmp_path / "evidence")
-    assert "evidence holds no evidence: name the folder of the evidence by --results" in refused(
-        *words, capsys=capsys
-    )
+    assert "evidence holds no evidence: name the folder of the evidence by --results" in refused(*words)
     files.write(evidence("mnist-pixel-srt", pgd=12.3, scale="smoke"), tmp_path / "evidence")
-    assert "holds smoke runs alone, which are no results" in refused(*words, capsys=capsys)
+    assert "holds smoke runs alone, which are no results" in refused(*words)
     assert target.read_text() == "results"
 
 

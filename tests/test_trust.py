@@ -15,7 +15,7 @@ from unperturbed.datasets import load
 from unperturbed.losses import Against, margin
 from unperturbed.models import DigitsCNN
 from unperturbed.neighborhoods import L2, Blur, Linf, Spatial
-from unperturbed.trust import CHECKS, Card, Finding, trust
+from unperturbed.trust import CHECKS, Card, Finding, examination, trust
 from unperturbed.trust import card as card_room
 from unperturbed.trust.binarization import last_linear
 from unperturbed.trust.check import noticeable
@@ -102,8 +102,11 @@ ZOO = {
 
 
 @pytest.mark.parametrize("name", ZOO)
-def test_every_model_of_the_broken_zoo_is_flagged(name):
+def test_every_model_of_the_broken_zoo_is_flagged(name, monkeypatch):
     broken_model, checks = ZOO[name]
+    # What is checked later changes nothing for them.
+    last = max(place for place, check in enumerate(CHECKS) if check.name in checks)
+    monkeypatch.setattr(examination, "CHECKS", CHECKS[: last + 1])
     images = 70 if "binarization" in checks else 45
     card = card_of(broken_model(honest("standard")), images, sibling=honest("AT"))
     assert checks <= names(card.flags), card.table()

@@ -14,7 +14,7 @@ from ..recipe import PARTS
 from ..recipes import RECIPES, usual_budget
 from ..recipes.budgets import REASONS, SETS, Budget
 from ..recipes.methods import DEFENSES
-from .options import leading_word, parse
+from .options import leading_words, parse
 
 WIDE, NARROW = (0, 2, 0, 0), (0, 1, 0, 0)
 """blanks around a cell: above it, behind it, below it, before it"""
@@ -41,11 +41,12 @@ class List:
 
 def catalog(arguments: list[str]) -> None:
     """Name the recipes, defenses, attacks, experiments and parts."""
-    kind, rest = leading_word(arguments)
-    command = parse(List, rest, usage="list [KIND]")
-    if (kind or KINDS[0]) not in KINDS:
+    words, rest = leading_words(arguments)
+    kind, *more = words or KINDS[:1]
+    command = parse(List, [*more, *rest], usage="list [KIND]")
+    if kind not in KINDS:
         raise ValueError(f"there is no list of {kind!r} (there are {', '.join(KINDS)})")
-    if command.data is not None and kind not in (None, *OF_DATA) and not command.json:
+    if command.data is not None and kind not in OF_DATA and not command.json:
         raise ValueError(
             f"there is one list of {kind} for all data: leave --data out, or list {' or '.join(OF_DATA)}"
         )
@@ -62,7 +63,7 @@ def catalog(arguments: list[str]) -> None:
         parts = {kind.__name__.lower() + "s": names(choices) for kind, choices in PARTS.items()}
         print(json.dumps(everything | parts, indent=1))
         return
-    match kind or KINDS[0]:
+    match kind:
         case "recipes":
             if not recipes:
                 raise ValueError(
@@ -137,9 +138,12 @@ def show(rows: list[Row]) -> None:
 def lines(headings: list[str], rows: list[list[str]], width: int) -> str:
     """Rows below each other: the first cell, and the others behind their headings in lines that are set in."""
     wrapper = TextWrapper(
-        max(width, FEWEST_COLUMNS), initial_indent="  ", subsequent_indent="  ", break_long_words=False
+        max(width, FEWEST_COLUMNS),
+        initial_indent="  ",
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
     )
-    wrapper.break_on_hyphens = False
     told: list[str] = []
     for name, *others in rows:
         behind = [f"{heading} {cell}" for heading, cell in zip(headings[1:], others, strict=True)]

@@ -152,13 +152,6 @@ def leading_words(arguments: list[str], needed: str = "") -> tuple[list[str], li
     return arguments[:count], arguments[count:]
 
 
-def leading_word(arguments: list[str]) -> tuple[str | None, list[str]]:
-    """The first word, if it is no option, and the other words."""
-    if arguments and not arguments[0].startswith("-"):
-        return arguments[0], arguments[1:]
-    return None, arguments
-
-
 def value_of(option: str, words: list[str]) -> str | None:
     """What follows an option, wherever it stands; the last where it is given twice, as options are read.
 

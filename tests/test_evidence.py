@@ -24,7 +24,7 @@ from unperturbed.experiments.editions import editions as editions_of
 from unperturbed.experiments.gathered import LOG_LINES, thinned
 from unperturbed.experiments.headline import headline
 from unperturbed.experiments.measured import Measured
-from unperturbed.experiments.noting import note_circumstances
+from unperturbed.experiments.notes import note_circumstances
 from unperturbed.experiments.planning import planned
 from unperturbed.experiments.results import FOLDER, READING, held, page, write_page
 from unperturbed.experiments.scales import scaled

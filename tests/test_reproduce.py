@@ -35,12 +35,12 @@ from unperturbed.experiments.gathered import of_run, seconds_of
 from unperturbed.experiments.genuine import SHA256
 from unperturbed.experiments.lambda_tables import by_the_authors, by_their_warps
 from unperturbed.experiments.measured import Measured
-from unperturbed.experiments.noting import Stopping
 from unperturbed.experiments.planning import attacked_at_once, groups, planned
 from unperturbed.experiments.reproduction import Reproduction
 from unperturbed.experiments.results import lying_in, present
 from unperturbed.experiments.scales import LONG_ATTACKS, SLOW_ATTACKS, scaled
 from unperturbed.experiments.settled import OTHER_WEIGHTS, other_weights, settle, weights_not_kept
+from unperturbed.experiments.watchers import Stopping
 from unperturbed.files import write_whole
 from unperturbed.guards import DivergedError
 from unperturbed.models import DigitsCNN, ResNet

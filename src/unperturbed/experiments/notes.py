@@ -1,13 +1,14 @@
 """What a reproduction notes in the directory of a run, beside what the run writes there itself."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from math import inf
 from pathlib import Path
 from typing import Any, cast
 
 from ..files import write_whole
 from ..printing import printable
+from ..version import __version__
 
 NOTES = "reproduced.json"
 """what a reproduction notes in the directory of a run: its device, runs that shared it, versions of this package,
@@ -78,3 +79,19 @@ def rightly_noted(entry: tuple[str, object]) -> bool:
 def note(directory: Path, **changes: object) -> None:
     """Add to what is noted of a run."""
     write_whole(directory / NOTES, json.dumps(read_notes(directory) | changes).encode())
+
+
+def note_circumstances(directory: Path, devices: set[str], together: int, versions: Set[str] = frozenset()) -> None:
+    """Note what a run's own files do not tell: devices, how many runs shared them, versions of this package."""
+    before = read_notes(directory)
+    note(
+        directory,
+        trained_on=", ".join(sorted(listed(before, "trained_on") | devices)),
+        trained_by=", ".join(sorted(listed(before, "trained_by") | versions | {__version__})),
+        together=max(together, int(before.get("together", 1))),
+    )
+
+
+def listed(notes: Mapping[str, Any], what: str) -> set[str]:
+    """The words of a note that lists several."""
+    return {word for word in str(notes.get(what, "")).split(", ") if word}

@@ -26,7 +26,6 @@ from ..unfinished import FILE, Unfinished
 from .definition import SURFACES
 from .gathered import OTHER_REPORT, SLOW_REPORT, is_of, own_report, weights_under
 from .notes import note, read_notes
-from .noting import Noting, Stopping
 from .planning import (
     ATTACK_START_UP,
     SIDE_BY_SIDE,
@@ -40,6 +39,7 @@ from .recalled import recall
 from .scales import LONG_ATTACKS, SLOW_ATTACKS, images_attacked
 from .settled import OTHER_WEIGHTS, other_weights, settle
 from .terrain import surfaces_around
+from .watchers import Noting, Stopping
 
 TEACHERS = "teachers"
 """the folder beside the runs in which their teachers lie, so that whoever carries the runs on carries these too"""

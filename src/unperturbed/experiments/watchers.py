@@ -1,17 +1,14 @@
 """Who watches a reproduction: one notes what is to be told of a training, one ends attacks that are to stop."""
 
-from collections import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from ..progress import Bars, Lines, Titled
 from ..recipe import Recipe, of_teacher
 from ..runs import RunDirectory
 from ..signals import StoppedError
-from ..version import __version__
 from .gathered import seconds_of
-from .notes import note, read_notes
+from .notes import listed, note, note_circumstances, read_notes
 
 
 class FirstStep:
@@ -87,21 +84,3 @@ def teachers_of(recipe: Recipe, teachers: Path) -> list[Path]:
         return []
     folders = [path for path in sorted(teachers.iterdir()) if RunDirectory(path).recipe.is_file()]
     return [path for path in folders if RunDirectory(path).read_recipe() == of_teacher(recipe)]
-
-
-def note_circumstances(
-    directory: Path, devices: set[str], together: int, versions: abc.Set[str] = frozenset()
-) -> None:
-    """Note what a run's own files do not tell: devices, how many runs shared them, versions of this package."""
-    before = read_notes(directory)
-    note(
-        directory,
-        trained_on=", ".join(sorted(listed(before, "trained_on") | devices)),
-        trained_by=", ".join(sorted(listed(before, "trained_by") | versions | {__version__})),
-        together=max(together, int(before.get("together", 1))),
-    )
-
-
-def listed(notes: Mapping[str, Any], what: str) -> set[str]:
-    """The words of a note that lists several."""
-    return {word for word in str(notes.get(what, "")).split(", ") if word}

@@ -3,6 +3,7 @@
 import re
 import runpy
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,7 @@ TRAINED = {"mnist-srt": "mnist-pixel-srt", "mnist-srt-plus": "mnist-compound-srt
 every_trained = pytest.mark.parametrize("name", TRAINED)
 
 
+@cache
 def trained_accuracies(name):
     """Of a trained example on digits of other writers, which scikit-learn ships, as large and as black as MNIST's."""
     run = RunDirectory(FOLDER / name)

@@ -1,6 +1,7 @@
 """Imports go downwards only; the mathematics can be lifted out; rooms are small and have names of their own."""
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -109,6 +110,12 @@ def test_the_mathematics_imports_only_torch_the_standard_library_and_itself(file
 def test_a_file_is_short_and_has_a_name_of_its_own(file):
     assert len((PACKAGE / file).read_text().splitlines()) <= 300
     assert not NAMELESS & {*file.parent.parts, file.stem.strip("_")}
+
+
+def test_the_room_of_experiments_tells_where_each_of_its_files_belongs():
+    folder = PACKAGE / "experiments"
+    told = (folder / "__init__.py").read_text()
+    assert not [path.stem for path in folder.glob("[a-z]*.py") if not re.search(rf"\b{path.stem}\b", told)]
 
 
 @every_file

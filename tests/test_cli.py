@@ -30,7 +30,7 @@ from unperturbed.objectives import SRT
 from unperturbed.recipes import RECIPES, named, usual_budget
 from unperturbed.recipes.against import against
 from unperturbed.recipes.budgets import SETS, Budget
-from unperturbed.recipes.methods import DEFENSES
+from unperturbed.recipes.words import DEFENSES
 from unperturbed.report import read
 from unperturbed.selection import Selection
 from unperturbed.solvers import NFGSM, PGD, Grid, Strongest, WorstOfK

@@ -17,7 +17,8 @@ from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Standard
 from unperturbed.recipe import SGD
 from unperturbed.recipes import RECIPES, digits, named, usual_budget
 from unperturbed.recipes.budgets import REASONS, SETS, Budget, chosen
-from unperturbed.recipes.methods import DEFENSES, epochs
+from unperturbed.recipes.methods import epochs
+from unperturbed.recipes.words import DEFENSES
 from unperturbed.schedules import Cyclic, Piecewise, Ramp
 from unperturbed.solvers import FGSM, NFGSM, PGD, PowerIteration, Sequential, Strongest, WorstOfK
 from unperturbed.training import parts, train

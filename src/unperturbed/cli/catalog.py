@@ -13,7 +13,7 @@ from ..experiments.catalog import experiments
 from ..recipe import PARTS
 from ..recipes import RECIPES, usual_budget
 from ..recipes.budgets import REASONS, SETS, Budget
-from ..recipes.methods import DEFENSES
+from ..recipes.words import DEFENSES
 from .options import leading_words, parse
 
 WIDE, NARROW = (0, 2, 0, 0), (0, 1, 0, 0)
@@ -55,7 +55,7 @@ def catalog(arguments: list[str]) -> None:
     if command.json:
         everything = {
             "recipes": recipes,
-            "defenses": DEFENSES,
+            "defenses": {name: defense.gist for name, defense in DEFENSES.items()},
             "attacks": attacks,
             "experiments": {name: experiment.title for name, experiment in experiments().items()},
             "attack_sets": {name: list(members) for name, members in SETS.items()},
@@ -71,7 +71,7 @@ def catalog(arguments: list[str]) -> None:
                 )
             show(recipes)
         case "defenses":
-            show([{"defense": name, "what it is": words} for name, words in DEFENSES.items()])
+            show([{"defense": name, "what it is": defense.gist} for name, defense in DEFENSES.items()])
         case "attacks":
             show(attacks)
             show([{"set": name, "attacks": ", ".join(members)} for name, members in SETS.items()])

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from ..recipes import named
-from ..recipes.words import DATA_SETS, METHODS, SCENARIOS
+from ..recipes.words import DATA_SETS, DEFENSES, SCENARIOS
 from .definition import Cell, Experiment, Statement, Table, Trial, table_of
 from .ramped import ALSO_GROWING, first_learned
 from .statements import Comparison, above, growing
@@ -93,7 +93,7 @@ def with_all_labels(panel: Panel) -> Trial:
         recipe=replace(recipe, steps=steps, data=replace(recipe.data, labeled=None, unlabeled=0)),
         variant="-all-labels",
         attacks=(panel.attack,),
-        label=f"{METHODS[SUPERVISED[panel.scenario]]}, all images labeled",
+        label=f"{DEFENSES[SUPERVISED[panel.scenario]].title}, all images labeled",
     )
 
 

@@ -12,28 +12,6 @@ from ..schedules import Cyclic, Ramp
 from ..solvers import FGSM, NFGSM, PGD, PowerIteration, Sequential, Solver, Strongest, WorstOfK
 from .budgets import Budget
 
-DEFENSES = {
-    "standard": "cross-entropy on the labels alone",
-    "at": "adversarial training; in the spatial scenario pixel-wise too, as the paper's table has it",
-    "worst-of-k": "adversarial training against the worst of ten random warps",
-    "rt": "robust training, Eq. (6): SRT without unlabeled images",
-    "srt": "semi-supervised robust training, Eq. (9); in the compound scenario SRT+",
-    "trades": "cross-entropy and KL between clean and perturbed answers",
-    "klr": "KL regularization on warped images",
-    "uat": "unsupervised adversarial training, online targets",
-    "uat-ft": "unsupervised adversarial training, a teacher's fixed targets",
-    "uat-plusplus": "unsupervised adversarial training, both kinds of targets",
-    "rst": "robust self-training: TRADES on labels and a teacher's labels",
-    "vat": "virtual adversarial training, by power iteration",
-    "srt-fast": "fast SRT: one-step solver (pixel-wise), cyclic rate, guarded against catastrophic overfitting",
-    "srt-fast-noise": "fast SRT with N-FGSM as the solver",
-    "srt-plusplus": "SRT with averaged weights, smoothed labels, a larger lambda; the average or a teacher may label",
-    "srt-authors": "spatial SRT as the authors' code has it",
-    "at-average": "AT on the average of both perturbations",
-    "at-max": "AT on the worse of both perturbations",
-}
-"""the methods of the recipes' names; RT and SRT also come as `-lambda-…`, as the paper's tables compare them"""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fast:

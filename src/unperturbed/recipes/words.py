@@ -2,32 +2,48 @@
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from .against import pointed_at
 
 DATA_SETS = {"cifar10": "CIFAR-10", "mnist": "MNIST"}
 """of the paper: the first part of a recipe's name, and theirs"""
-METHODS = {
-    "standard": "Standard",
-    "at": "AT",
-    "worst-of-k": "Worst-of-k",
-    "rt": "RT",
-    "srt": "SRT",
-    "trades": "TRADES",
-    "klr": "KLR",
-    "uat": "UAT",
-    "uat-ft": "UAT-FT",
-    "uat-plusplus": "UAT++",
-    "rst": "RST",
-    "vat": "VAT",
-    "srt-fast": "fast SRT",
-    "srt-fast-noise": "fast SRT (N-FGSM)",
-    "srt-plusplus": "SRT++",
-    "srt-authors": "SRT (authors' code)",
-    "at-average": "AT (average)",
-    "at-max": "AT (max)",
+
+
+class Defense(NamedTuple):
+    """A method as a recipe's name ends with it."""
+
+    title: str
+    """what the paper calls it"""
+    gist: str
+    """what it is, for a list"""
+
+
+DEFENSES = {
+    "standard": Defense("Standard", "cross-entropy on the labels alone"),
+    "at": Defense("AT", "adversarial training; in the spatial scenario pixel-wise too, as the paper's table has it"),
+    "worst-of-k": Defense("Worst-of-k", "adversarial training against the worst of ten random warps"),
+    "rt": Defense("RT", "robust training, Eq. (6): SRT without unlabeled images"),
+    "srt": Defense("SRT", "semi-supervised robust training, Eq. (9); in the compound scenario SRT+"),
+    "trades": Defense("TRADES", "cross-entropy and KL between clean and perturbed answers"),
+    "klr": Defense("KLR", "KL regularization on warped images"),
+    "uat": Defense("UAT", "unsupervised adversarial training, online targets"),
+    "uat-ft": Defense("UAT-FT", "unsupervised adversarial training, a teacher's fixed targets"),
+    "uat-plusplus": Defense("UAT++", "unsupervised adversarial training, both kinds of targets"),
+    "rst": Defense("RST", "robust self-training: TRADES on labels and a teacher's labels"),
+    "vat": Defense("VAT", "virtual adversarial training, by power iteration"),
+    "srt-fast": Defense(
+        "fast SRT", "fast SRT: one-step solver (pixel-wise), cyclic rate, guarded against catastrophic overfitting"
+    ),
+    "srt-fast-noise": Defense("fast SRT (N-FGSM)", "fast SRT with N-FGSM as the solver"),
+    "srt-plusplus": Defense(
+        "SRT++", "SRT with averaged weights, smoothed labels, a larger lambda; the average or a teacher may label"
+    ),
+    "srt-authors": Defense("SRT (authors' code)", "spatial SRT as the authors' code has it"),
+    "at-average": Defense("AT (average)", "AT on the average of both perturbations"),
+    "at-max": Defense("AT (max)", "AT on the worse of both perturbations"),
 }
-"""the last part of a recipe's name, and the method's name"""
+"""by the last part of a recipe's name; RT and SRT also come as `-lambda-…`, as the paper's tables compare them"""
 COMPOUND = {"at": "AT+", "srt": "SRT+"}
 """those that are called otherwise in the compound scenario"""
 SCENARIOS = {"pixel": "pixel-wise", "spatial": "spatial"}
@@ -66,9 +82,9 @@ def in_words(name: str, *, scenario: bool = True, weight: bool = True) -> str:
     """
     before, perturbations = pointed_at(name)
     found = CONVENTION.fullmatch(before)
-    if found is None or found["method"] not in METHODS:
+    if found is None or found["method"] not in DEFENSES:
         return name
-    words = METHODS[found["method"]]
+    words = DEFENSES[found["method"]].title
     if perturbations:
         words += f" against {enumerated(perturbations)}"
     elif found["scenario"] == "compound":

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from ..recipes import named
-from ..recipes.words import DATA_SETS
+from ..recipes.words import DATA_SETS, in_words
 from .definition import CLEAN, Cell, Experiment, Statement, Table, Trial
 from .ramped import ALSO_GROWING, GROWN, first_learned
 from .statements import Comparison, above, each_over, falls_under, over
@@ -26,13 +26,6 @@ NOT_MUCH_UNDER = -5.0
 """points under a defense against a single perturbation by which one against both still defends well there"""
 NEARLY_NOTHING = 5.0
 """percent under PGD to which they have fallen there on CIFAR-10"""
-LABELS = {
-    "pixel-at": "AT, pixel-wise",
-    "pixel-srt": "SRT, pixel-wise",
-    GROWING: "SRT, pixel-wise, lambda that grows",
-    "spatial-worst-of-k": "Worst-of-k, spatial",
-    "spatial-srt": "SRT, spatial",
-}
 
 
 def experiment() -> Experiment:
@@ -72,9 +65,10 @@ def trials(data: str) -> tuple[Trial, ...]:
 def line(data: str, method: str) -> Trial:
     """One of them."""
     if method == GROWING:
-        return first_learned(line(data, "pixel-srt"), LABELS[GROWING])
-    recipe, label = named(f"{data}-{method}"), LABELS.get(method, "")
-    return Trial(recipe=recipe, attacks=ATTACKS, swept=ATTACKS, fractions=FRACTIONS, label=label)
+        srt = line(data, "pixel-srt")
+        return first_learned(srt, f"{srt.label}, lambda that grows")
+    recipe = named(f"{data}-{method}")
+    return Trial(recipe=recipe, attacks=ATTACKS, swept=ATTACKS, fractions=FRACTIONS, label=in_words(recipe.name))
 
 
 def statements(data: str) -> Iterator[Statement]:

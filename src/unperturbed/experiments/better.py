@@ -8,6 +8,7 @@ from ..recipes import cifar10, mnist
 from ..recipes.published import printed
 from ..solvers import PGD
 from .definition import Cell, Experiment, Table, Trial, table_of
+from .main_tables import by_the_script
 from .plusplus_pixel import pixel_trials, rival
 from .ramped import FIRST_LEARNED
 from .scales import SHORT_RAMP
@@ -142,13 +143,7 @@ def digit_trials() -> tuple[Trial, ...]:
     The rate of SRT++ is that of the authors' script, by which SRT alone gains too: both stand beside it.
     """
     srt, plus = beside_srt("mnist-pixel", PIXEL_ATTACKS)
-    by_script = replace(
-        srt,
-        recipe=mnist.by_the_script(srt.recipe),
-        variant="-authors",
-        by_schedule=True,
-        label="SRT (authors' rate)",
-    )
+    _, by_script = by_the_script(PIXEL_ATTACKS)
     heavier = varied(plus, f"-lambda-{MNIST_WEIGHT:g}", f" with lambda {MNIST_WEIGHT:g}", weight=MNIST_WEIGHT)
     wide = replace(mnist.ASCENT, around=Linf(eps=MNIST_RADIUS))
     wider = varied(heavier, "-wider", f" trained within {MNIST_RADIUS:g}", solver=wide)

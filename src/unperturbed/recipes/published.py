@@ -249,10 +249,8 @@ def published(recipe: Recipe, attack: str | None = None, settings: str = "") -> 
 
 
 def followed(recipe: Recipe) -> bool:
-    """Whether a recipe is the one of its name, but for seeds, precision and how often it is logged."""
-    ours = RECIPES.get(recipe.name)
-    if ours is None:
-        return False
+    """Whether a recipe is ours of its name, but for seeds, precision and how often it is logged."""
+    ours = RECIPES[recipe.name]
     same = replace(
         recipe,
         seed=ours.seed,

@@ -244,6 +244,93 @@ def test_training_searches_on_a_network_that_rounds():
     assert min(moved) > 0.1
 
 
+class Leaving(Linear):
+    """Each pass leaves what it saw in the network."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.features = self.layer(x.flatten(1))
+        return self.features
+
+
+class LeavingInAList(Linear):
+    """Each pass leaves what it saw in a list of the network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = []
+
+    def seen(self, x: Tensor) -> Tensor:
+        self.features[:] = [x]
+        return x
+
+
+class Counting(Linear):
+    """It counts its passes, in evaluation mode too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("passes", torch.tensor(0))
+
+    def seen(self, x: Tensor) -> Tensor:
+        self.passes = self.passes + 1
+        return x
+
+
+class CountingInPlace(Counting):
+    def seen(self, x: Tensor) -> Tensor:
+        self.passes.add_(1)
+        return x
+
+
+class Caching(Linear):
+    """It makes a mask for each width of images once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.masks = {}
+
+    def seen(self, x: Tensor) -> Tensor:
+        width = x.shape[-1]
+        if width not in self.masks:
+            self.masks[width] = torch.linspace(0, 1, width)
+        return x * self.masks[width]
+
+
+@pytest.mark.parametrize("make", [Leaving, LeavingInAList, Counting, CountingInPlace])
+def test_a_network_in_which_each_pass_leaves_a_tensor_has_no_copy(make):
+    assert constant(made(make), images(2), torch.float32) is None
+
+
+def test_a_network_counts_the_passes_of_attacks_and_of_training():
+    f, x, y = made(Counting).requires_grad_(True), images(20), torch.arange(20) % 3
+    up.fit(f, labeled=(x, y), objective=up.AT(solver=up.PGD(steps=3, step_size=0.1)), steps=2)
+    before = int(f.passes)
+    assert before >= 2 * 4
+    up.evaluate(f, x, y, {"pgd": up.attacks.pgd(steps=7)})
+    assert int(f.passes) >= before + 8
+
+
+def test_an_attack_looks_up_the_features_of_what_it_asks():
+    def attack(f, x, y, rng):
+        f(x)
+        clean = f.features.detach().clone()
+        point = (x + 0.01 * torch.rand(x.shape, generator=rng)).clamp(0, 1).requires_grad_()
+        f(point)
+        (slope,) = torch.autograd.grad((f.features - clean).square().sum(), point)
+        return (x + 0.1 * slope.sign()).clamp(0, 1)
+
+    f, x, y = made(Leaving), images(), torch.arange(60) % 3
+    fast, plain = (up.evaluate(f, x, y, {"features": attack}, precision=each) for each in ("auto", "float32"))
+    assert torch.equal(fast["features"].predicted, plain["features"].predicted)
+
+
+def test_tracing_leaves_nothing_in_a_network():
+    f = made(Caching)
+    f(images(2))
+    assert constant(f, images(2), torch.float32) is not None
+    assert [*f.masks] == [8] and type(f.masks[8]) is Tensor
+
+
 @dataclass
 class Settings:
     """What some keep apart from a network."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from ..answers import in_evaluation_mode
-from .faithful import agree, draws_numbers, makes_slopes
+from .faithful import agree, draws_numbers, leaves_tensors, makes_slopes
 from .layouts import PLAIN, Layout, lay_out
 from .rewriting import Alone, Merged, Whole, rewritten
 
@@ -57,7 +57,7 @@ def constant(
         return None  # One that converts images to the type of its weights would convert them to one the copy has not.
     try:
         with in_evaluation_mode(f):
-            if draws_numbers(f, images) or makes_slopes(f, images):
+            if draws_numbers(f, images) or makes_slopes(f, images) or leaves_tensors(f, images):
                 return None
             with torch.enable_grad():  # A network may ask whether gradients are wanted: attacks want them.
                 module, merged = rewritten(f, for_tensor_cores=dtype == torch.bfloat16, launched=launched)

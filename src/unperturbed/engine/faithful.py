@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from ..runtime import random_numbers_kept
+from .numbers import entries, places_of
 
 AGREEMENT, SLOPES_AGREEMENT = 1e-4, 0.1
 """by how much of its largest logit, and of the length of its slopes, the copy may differ from the network, in float32
@@ -38,6 +39,24 @@ def makes_slopes(f: nn.Module, images: Tensor) -> bool:
             seen.add(node)
             waiting += [behind for behind, _ in node.next_functions]
     return False
+
+
+def leaves_tensors(f: nn.Module, images: Tensor) -> bool:
+    """Whether a pass leaves tensors in f, as features for an attack to look up: questions to a copy leave none."""
+    with random_numbers_kept(images.device), torch.no_grad():
+        before = tensors_beside_weights(f)
+        versions = [tensor._version for tensor in before]
+        f(images)
+        after = tensors_beside_weights(f)
+    same = len(before) == len(after) and all(new is old for new, old in zip(after, before, strict=True))
+    return not same or versions != [tensor._version for tensor in after]
+
+
+def tensors_beside_weights(f: nn.Module) -> list[Tensor]:
+    """Buffers, and what else f keeps; what modules of PyTorch keep otherwise, the next pass makes anew."""
+    strange = [module for module in f.modules() if not type(module).__module__.startswith("torch.")]
+    values = [value for place in places_of(strange) for _, value in entries(place)]
+    return [*f.buffers(), *(value for value in values if isinstance(value, Tensor))]
 
 
 def random_state(device: torch.device) -> object:

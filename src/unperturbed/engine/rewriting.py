@@ -75,8 +75,8 @@ def rewritten(
     cores they have channels in full eights. Launched by themselves, the other BatchNorms do the work of ReLUs too,
     and average pooling does that of filling up channels.
     """
-    whole = Whole(f)
-    module = deepcopy(fx.GraphModule(whole, Inside().trace(whole))).requires_grad_(False)
+    whole, looked_into = Whole(f), Whole(twin(f))
+    module = deepcopy(fx.GraphModule(looked_into, Inside().trace(looked_into))).requires_grad_(False)
     calls = Counter(node.target for node in module.graph.nodes if node.op == "call_module")
     fetched = {node.target for node in module.graph.nodes if node.op == "get_attr"}
     merged: list[Merged | Alone] = []
@@ -113,6 +113,12 @@ def rewritten(
     module.delete_all_unused_submodules()
     module.recompile()
     return module, tuple(merged)
+
+
+def twin(f: nn.Module) -> nn.Module:
+    """Another network of the same tensors: what a pass with stand-ins for tensors leaves in it does not come to f."""
+    kept = [value for module in f.modules() for value in vars(module).values() if isinstance(value, Tensor)]
+    return deepcopy(f, {id(tensor): tensor for tensor in (*f.parameters(), *f.buffers(), *kept)})
 
 
 class Whole(nn.Module):

@@ -324,6 +324,33 @@ def test_an_attack_looks_up_the_features_of_what_it_asks():
     assert torch.equal(fast["features"].predicted, plain["features"].predicted)
 
 
+def silenced(f: nn.Module) -> nn.Module:
+    """A copy of f that says 0 of everything."""
+    f = deepcopy(f).eval()
+    for weight in f.parameters():
+        nn.init.zeros_(weight)
+    return f
+
+
+def test_a_copy_that_an_attack_or_an_objective_makes_answers_by_weights_of_its_own():
+    answers = []
+
+    def attack(f, x, y, rng):
+        answers.append(silenced(f)(x).detach())
+        return x
+
+    def objective(f, batch, rng):
+        with torch.no_grad():
+            answers.append(silenced(f)(batch.x))
+        return up.Standard()(f, batch, rng)
+
+    f, x, y = made(Linear).requires_grad_(True), images(), torch.arange(60) % 3
+    up.evaluate(f, x, y, {"copy": attack})
+    up.fit(f, labeled=(x, y), objective=objective, steps=2)
+    assert len(answers) >= 3
+    assert not torch.cat(answers).any()
+
+
 def test_tracing_leaves_nothing_in_a_network():
     f = made(Caching)
     f(images(2))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from copy import deepcopy
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -81,6 +82,10 @@ class Accelerated(nn.Module):
             return super().__getattr__(name)
         except AttributeError:
             return getattr(super().__getattr__("f"), name)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> nn.Module:
+        """A copy of f alone, as it is: one on an engine would go on answering by the weights of this one."""
+        return deepcopy(self.f, memo)
 
     def train(self, mode: bool = True) -> "Accelerated":
         super().train(mode)

@@ -96,6 +96,32 @@ class TossingByNumPy(Tossing):
     toss = staticmethod(lambda: np.random.rand())
 
 
+class TossingByItself(Tossing):
+    """It keeps a source of random numbers of its own."""
+
+    source, draw = random.Random, staticmethod(lambda source: source.random())
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = {"source": self.source(0)}
+
+    def toss(self) -> float:
+        return self.draw(self.kept["source"])
+
+
+class TossingByItselfByNumPy(TossingByItself):
+    source = staticmethod(np.random.default_rng)
+
+
+class TossingByItselfByOldNumPy(TossingByItself):
+    source = np.random.RandomState
+
+
+class TossingByItselfByTorch(TossingByItself):
+    source = staticmethod(lambda seed: torch.Generator().manual_seed(seed))
+    draw = staticmethod(lambda source: torch.rand((), generator=source).item())
+
+
 def made(make, *, zero=False) -> nn.Module:
     """A network of that kind, always the same; zero where it tells no image from another yet."""
     torch.manual_seed(0)
@@ -214,7 +240,13 @@ def test_a_network_that_asks_for_gradients_is_traced_as_attacks_see_it():
     assert torch.allclose(slopes.flatten(1), f.layer.weight.sum(0).expand(2, -1))
 
 
-@pytest.mark.parametrize("make", [Tossing, TossingByPython, TossingByNumPy])
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(Tossing, TossingByPython, TossingByNumPy),
+        *(TossingByItself, TossingByItselfByNumPy, TossingByItselfByOldNumPy, TossingByItselfByTorch),
+    ],
+)
 def test_a_network_that_tosses_a_coin_never_has_a_copy(make):
     f = made(make)
     torch.manual_seed(0)

@@ -21,9 +21,9 @@ Where the input of a ReLU is 0 but for rounding, a copy may let through what the
 def draws_numbers(f: nn.Module, images: Tensor) -> bool:
     """Whether f answers by random numbers: tracing would make constants of those that it draws meanwhile."""
     with random_numbers_kept(images.device), torch.no_grad():
-        before = random_state(images.device)
+        before = random_state(f, images.device)
         f(images)
-        return random_state(images.device) != before
+        return random_state(f, images.device) != before
 
 
 def makes_slopes(f: nn.Module, images: Tensor) -> bool:
@@ -59,10 +59,26 @@ def tensors_beside_weights(f: nn.Module) -> list[Tensor]:
     return [*f.buffers(), *(value for value in values if isinstance(value, Tensor))]
 
 
-def random_state(device: torch.device) -> object:
-    """Where the random numbers stand that a network may draw."""
+def random_state(f: nn.Module, device: torch.device) -> object:
+    """Where the random numbers stand that a network may draw, those of sources that it keeps itself too."""
     states = [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
-    return [*(state.tolist() for state in states), random.getstate(), repr(np.random.get_state())]
+    own = [state_of(value) for place in places_of(f.modules()) for _, value in entries(place)]
+    return [*(state.tolist() for state in states), random.getstate(), repr(np.random.get_state()), *own]
+
+
+def state_of(source: object) -> object:
+    """Where a source of random numbers stands; none where that is none."""
+    match source:
+        case random.Random():
+            return source.getstate()
+        case np.random.Generator():
+            return repr(source.bit_generator.state)
+        case np.random.RandomState():
+            return repr(source.get_state())
+        case Generator():
+            return source.get_state().tolist()
+        case _:
+            return None
 
 
 def agree(ours: Callable[[Tensor], Tensor], f: nn.Module, images: Tensor) -> bool:

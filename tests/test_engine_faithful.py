@@ -368,6 +368,8 @@ def test_a_copy_that_an_attack_or_an_objective_makes_answers_by_weights_of_its_o
     answers = []
 
     def attack(f, x, y, rng):
+        assert [name for name, _ in f.named_parameters()] == ["f.layer.weight", "f.layer.bias"]
+        assert type(deepcopy(f)) is Linear
         answers.append(silenced(f)(x).detach())
         return x
 

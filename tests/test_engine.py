@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 
 import pytest
 import torch
@@ -907,6 +907,50 @@ def test_a_loss_is_left_in_pieces_where_the_network_is_not_known_to_stand_still(
     with torch.random.fork_rng(devices=()):
         assert solver(against, images(), Generator()).shape == images().shape
     assert queries == []
+
+
+@dataclass(frozen=True)
+class Focused:
+    """A loss of a stranger as a frozen value, of which two are equal."""
+
+    power: float = 2.0
+
+    def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
+        loss = cross_entropy(logits, target)
+        return (1 - (-loss).exp()) ** self.power * loss
+
+
+@dataclass
+class Unhashable:
+    """The same as a value that may change, which has no hash."""
+
+    power: float = 2.0
+
+    def __call__(self, logits: Tensor, target: Tensor) -> Tensor:
+        return Focused(power=self.power)(logits, target)
+
+
+@pytest.mark.parametrize(
+    ("make", "pieces"),
+    [
+        (lambda: cross_entropy, 1),
+        (lambda: Focused(power=3.0), 1),
+        (lambda: lambda logits, target: 2 * cross_entropy(logits, target), 0),
+        (lambda: partial(cross_entropy, smoothing=0.1), 0),
+        (Unhashable, 0),
+    ],
+    ids=["function", "frozen", "lambda", "partial", "without a hash"],
+)
+def test_a_loss_is_compiled_once_and_left_in_pieces_where_it_is_made_anew_in_each_step(make, pieces, compiled):
+    engine, f = Engine(folded=True, compiled=True), shaken(network())
+    fast = Accelerated(f, engine, images(2), say=pytest.fail)
+    solver = fused(AT(solver=ASCENT), Hastener(engine, say=pytest.fail)).solver
+    found = []
+    for _ in range(2):
+        with frozen(fast):
+            found.append(solver(fusion_room.Against(make(), fast, torch.arange(4)), images(), Generator()))
+    assert torch.equal(*found)
+    assert sum(function.__name__ == "judge" for function in compiled) == pieces
 
 
 def test_a_run_with_a_compiler_ends_where_the_plain_run_ends(compiled):

@@ -2,15 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
+from types import FunctionType
 from typing import cast
 
 from torch import Generator, Tensor
 
-from ..losses import Against, Loss
+from ..losses import Against, Loss, PerImageLoss
 from ..neighborhoods import Box, Neighborhood, long_step
 from ..objectives import Objective, with_solvers
 from ..solvers import Solver, climbed
 from .network import Accelerated, Hastener
+from .recording import stateless
 
 PACKAGE = __name__.split(".")[0]
 
@@ -33,9 +35,18 @@ class Hastened:
     solver: Solver
 
     def __call__(self, loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:
-        if isinstance(loss, Against) and isinstance(loss.f, Accelerated) and loss.f.stands_still:
-            loss = InOnePiece(loss.f.judging(loss.loss), loss.target)
+        if isinstance(loss, Against) and is_known_again(loss.loss):
+            f = loss.f
+            if isinstance(f, Accelerated) and f.stands_still:
+                loss = InOnePiece(f.judging(loss.loss), loss.target)
         return self.solver(loss, x, rng)
+
+
+def is_known_again(loss: PerImageLoss) -> bool:
+    """Whether it is the same loss in each step: of one that is made anew, as a lambda, each would be compiled."""
+    if isinstance(loss, FunctionType):
+        return "<locals>" not in loss.__qualname__
+    return is_dataclass(loss) and stateless(loss)
 
 
 class Mapped:

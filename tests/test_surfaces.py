@@ -154,6 +154,17 @@ def test_a_surface_of_gaps_alone_is_refused(f, x):
         surface(Breaking(f, x, nan), x, 1, scenario="pixel", points=2, reach=(0.5, 0.5))
 
 
+def test_a_model_without_a_gradient_is_seen_along_random_directions_alone(f, x):
+    class Cut(nn.Module):
+        def forward(self, images):
+            return f(images).detach()
+
+    with pytest.raises(ValueError, match=r"passes no gradient .* set directions to random$"):
+        surface(Cut(), x, 1, scenario="pixel", points=3)
+    cut, whole = (surface(each, x, 1, scenario="pixel", points=3, directions="random") for each in (Cut(), f.eval()))
+    assert torch.equal(cut.values, whole.values)
+
+
 def test_the_seed_decides_the_random_direction_and_nothing_else_is_drawn(f, x):
     before = torch.get_rng_state()
     one, again, other = (surface(f, x, 1, scenario="pixel", points=5, reach=REACH, seed=seed) for seed in (0, 0, 1))

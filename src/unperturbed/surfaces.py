@@ -11,7 +11,7 @@ from torch import Generator, Tensor, nn
 
 from .answers import frozen
 from .engine import Engine
-from .inputs import as_float, check_images, check_labels, output_classes
+from .inputs import as_float, check_images, check_labels, output_classes, require
 from .losses import cross_entropy, margin, slope_of
 from .neighborhoods import Linf, Spatial, require_radius
 from .runtime import generator
@@ -155,7 +155,13 @@ def two_directions(
     if directions == "adversarial":
         point = x.detach().requires_grad_()
         with torch.enable_grad():
-            slope = slope_of(margin(f(point.clone()), y).sum(), point)  # It may work in place on what it is given.
+            answer = f(point.clone())  # It may work in place on what it is given.
+            require(
+                answer.requires_grad or torch.is_inference_mode_enabled(),
+                "the model passes no gradient from its answer to the image, which an adversarial direction follows: "
+                "set directions to random",
+            )
+            slope = slope_of(margin(answer, y).sum(), point)
         uphill = Linf().direction(slope)
         first = torch.where(uphill == 0, first, uphill)
     return first, first * half_flipped(x, rng)

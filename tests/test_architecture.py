@@ -10,9 +10,9 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "src" / "unperturbed"
 LAYERS = [
     {"printing", "version", "signals"},
-    {"npz", "trees", "repeats", "meeting"},
+    {"npz", "trees", "repeats", "meeting", "answers"},
     {"runtime", "progress", "inputs", "pictures", "processes", "locks", "files", "checkpoints"},
-    {"neighborhoods", "losses", "answers", "events", "misnamed", "formats"},
+    {"neighborhoods", "losses", "events", "misnamed", "formats"},
     {"solvers", "risks", "models", "batches", "data", "datasets", "gathering", "schedules", "averaging", "reservoir"},
     {"objectives", "attacks"},
     {"engine", "cutting", "packing"},

@@ -445,6 +445,40 @@ def test_a_model_that_changes_its_images_is_refused_before_it_does_harm():
     assert torch.equal(x, pictures())
 
 
+class Adapted(nn.Module):
+    """A dense layer that stands still, beside two thin ones whose product is added to its weight for evaluation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense, self.added = nn.Linear(48, 4).requires_grad_(False), False
+        self.down, self.up = nn.Parameter(torch.rand(2, 48)), nn.Parameter(torch.zeros(4, 2))
+
+    def train(self, mode: bool = True) -> "Adapted":
+        if mode == self.added:
+            self.dense.weight.data += (-1 if mode else 1) * (self.up @ self.down).detach()
+            self.added = not mode
+        return super().train(mode)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.flatten(1)
+        return self.dense(x) if self.added else self.dense(x) + x @ (self.up @ self.down).T
+
+
+@pytest.mark.filterwarnings("ignore:a network that keeps a number which changes")
+@pytest.mark.parametrize("objective", [up.SRT(solver=SOLVER), up.AT(solver=SOLVER), up.TRADES(solver=SOLVER)])
+def test_layers_that_are_added_up_for_evaluation_learn(objective):
+    f = nn.Sequential(fresh(Adapted), nn.ReLU(), nn.Linear(4, 4))
+    up.fit(f, labeled=(pictures(side=4), labels()), objective=objective, steps=3)
+    assert f[0].up.any()
+
+
+def test_layers_that_are_added_up_for_evaluation_are_apart_after_it():
+    f = nn.Sequential(fresh(Adapted)).train()
+    up.evaluate(f, pictures(side=4), labels(), ATTACKS)
+    assert f[0].training
+    assert not f[0].added
+
+
 class Remembering(nn.Module):
     """It stores more than tensors, and not all of its tensors."""
 

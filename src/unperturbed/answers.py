@@ -38,11 +38,19 @@ def passes(f: nn.Module, *batches: Tensor) -> tuple[Tensor, ...]:
 
 @contextmanager
 def in_evaluation_mode(f: nn.Module) -> abc.Generator[None]:
-    """Evaluation mode for a while; then each module is in the mode that it was in."""
+    """Evaluation mode for a while; then each module is in the mode that it was in.
+
+    It enters that by its `train`, where one may do more than note it: low-rank adapters add up their weights there.
+    """
     modes = [(module, module.training) for module in f.modules()]
     try:
         f.eval()
-        yield
+        try:
+            yield
+        finally:
+            for module, mode in modes:
+                if module.training != mode:
+                    module.train(mode)
     finally:
         for module, mode in modes:
             module.training = mode

@@ -2,10 +2,13 @@
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
+
+from .answers import in_evaluation_mode
 
 UNFLATTEN = "make a module of the program by torch.export.unflatten"
 
@@ -80,12 +83,9 @@ def check_labels(labels: Tensor, count: int, classes: int, what: str = "labels")
 
 def output_classes(f: Callable[[Tensor], object], x: Tensor) -> int:
     """The number of classes f tells apart; refuses an f that does not answer a few images with logits."""
-    modes = [(module, module.training) for module in f.modules()] if isinstance(f, nn.Module) else []
+    given = x.clone()
     try:
-        if isinstance(f, nn.Module):
-            f.eval()
-        given = x.clone()
-        with torch.no_grad():
+        with in_evaluation_mode(f) if isinstance(f, nn.Module) else nullcontext(), torch.no_grad():
             logits = f(given)
     except RuntimeError as error:
         if "eval()" in str(error):
@@ -101,9 +101,6 @@ def output_classes(f: Callable[[Tensor], object], x: Tensor) -> int:
             f"the model does not take images of the shape {tuple(x.shape)[1:]}, whose channels seem to come last: "
             "bring them to (N, C, H, W) by images.permute(0, 3, 1, 2)"
         ) from error
-    finally:
-        for module, mode in modes:
-            module.training = mode
     kept = bool(torch.equal(given, x))
     require(
         kept, "a model must leave its images as they are, this one changes them: write x = x - mean for x -= mean"

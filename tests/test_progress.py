@@ -125,6 +125,41 @@ def test_on_a_terminal_there_are_bars(screen):
     assert "90.0% unmoved" in seen
 
 
+@pytest.fixture
+def small_screen(monkeypatch):
+    """A terminal of 80 columns and 24 lines in place of stderr, and what was written on it."""
+    written = StringIO()
+    terminal = Console(file=written, force_terminal=True, width=80, height=24, color_system=None)
+    monkeypatch.setattr(progress, "Console", lambda **_: terminal)
+    return written
+
+
+def test_a_terminal_of_80_columns_has_room_for_bar_count_time_and_note(small_screen):
+    with watching() as watcher:
+        watcher.title = "cifar10-pixel-srt-plusplus"
+        watcher.stepped(11718, 23437)
+        watcher.logged(RECORD)
+        watcher.progress.refresh()
+    seen = small_screen.getvalue()
+    assert "cifar10-pixel-srt-plusplus" in seen
+    assert "━" * 11 in seen
+    assert "11718/23437 -:--:--" in seen
+    assert f"  {GIST}" in seen
+
+
+def test_of_more_runs_than_a_terminal_has_lines_for_the_newest_are_seen(small_screen):
+    with watching() as watcher:
+        for number in range(30):
+            watcher.title = f"run-{number}"
+            watcher.stepped(1, 2)
+            watcher.logged(RECORD)
+        before = len(small_screen.getvalue())
+        watcher.progress.refresh()
+        seen = small_screen.getvalue()[before:]
+    assert "run-29" in seen
+    assert "run-0 " not in seen
+
+
 def test_a_bar_goes_up_and_that_of_a_finished_attack_goes_away():
     with Progress(console=Console(file=StringIO(), force_terminal=True)) as bars:
         watcher = Bars(bars)

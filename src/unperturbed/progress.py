@@ -7,9 +7,12 @@ from collections import abc
 from contextlib import contextmanager, suppress
 from typing import IO, Any, Protocol, TypeVar, cast, runtime_checkable
 
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column
+from rich.text import Text
 
 from .printing import printable
 
@@ -68,6 +71,33 @@ class Unfailing:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
+
+
+class BarsAndNotes(Progress):
+    """Bars with their notes, as far as a terminal has room for them.
+
+    Notes lie below the bars, for beside them they would leave 80 columns for neither bar nor count; of more bars than
+    there are lines for, the newest are shown.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.terminal, self.names = console, Column(no_wrap=True)
+        super().__init__(
+            TextColumn("{task.description}", markup=False, table_column=self.names),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            console=console,
+        )
+
+    def get_renderables(self) -> abc.Iterator[RenderableType]:
+        newest = self.tasks[-max(1, self.terminal.height // 2 - 1) :]
+        longest = max((cell_len(task.description) for task in newest), default=0)
+        self.names.min_width = min(longest, self.terminal.width // 2)
+        for task in newest:
+            yield self.make_tasks_table([task])
+            if note := task.fields["note"]:
+                yield Text(f"  {note}", no_wrap=True, overflow="ellipsis")
 
 
 class Bars:
@@ -168,14 +198,7 @@ def watching() -> abc.Generator[Bars | Lines]:
     if not console.is_terminal:
         yield Lines()
         return
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-    )
-    with Progress(*columns, console=console) as progress:
+    with BarsAndNotes(console) as progress:
         yield Bars(progress)
 
 

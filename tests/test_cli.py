@@ -177,6 +177,26 @@ def test_help_shows_the_numbers_of_the_recipe_that_is_named(capsys):
     assert "(default: 46875)" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", list(COMMANDS))
+@pytest.mark.parametrize("columns", [60, 100])
+def test_help_is_no_wider_than_the_terminal_and_breaks_where_that_ends(command, columns, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    usage, _, *lines = capsys.readouterr().out.splitlines()
+    assert usage.startswith("usage: ")
+    assert max(map(len, lines)) <= columns
+
+
+def test_help_of_an_option_does_not_break_where_its_source_does(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    lines = [line.strip(" |│") for line in capsys.readouterr().out.splitlines()]
+    place = lines.index("separated by commas, searched together in place of")
+    assert lines[place + 1] == "what the recipe searches, as far as `evaluate`"
+
+
 def test_list_names_every_recipe_in_full(capsys):
     main(["list"])
     printed = capsys.readouterr().out

@@ -1,5 +1,8 @@
 """Options of a command, from its dataclass."""
 
+import inspect
+import shutil
+import textwrap
 from collections.abc import Callable
 from dataclasses import is_dataclass, replace
 from itertools import zip_longest
@@ -16,6 +19,7 @@ from tyro.constructors import (
 )
 
 from ..printing import quoted
+from .saying import MOST_COLUMNS
 from .wrong_options import ask_for_help, told_in_a_sentence
 
 Command = TypeVar("Command")
@@ -31,8 +35,17 @@ def parse(kind: type[Command], arguments: list[str], *, usage: str, default: Any
             args=arguments,
             default=default or kind(),
             prog=f"unperturbed {usage}",
+            description=described(kind),
             config=(tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff),
         )
+
+
+def described(kind: type) -> str:
+    """What a command does, in lines as long as the terminal's; tyro makes one line of those that are not indented."""
+    columns = min(MOST_COLUMNS, shutil.get_terminal_size().columns)
+    paragraphs = (inspect.getdoc(kind) or "").split("\n\n")
+    wrapper = textwrap.TextWrapper(columns, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join(map(wrapper.fill, paragraphs))
 
 
 def parse_with_budget(kind: type[Command], arguments: list[str], *, usage: str, default: Any) -> Command:
@@ -66,6 +79,8 @@ def whole(word: str) -> int:
 
 READERS: dict[object, Callable[[str], float]] = {float: fraction, int: whole}
 READERS_OF_SEVERAL: dict[object, Callable[[str], float | str]] = {**READERS, str: str}
+AS_TYRO_DOES = "as tyro does"
+"""marks what a rule of ours has seen, so that tyro's own is asked"""
 RULES = ConstructorRegistry()
 """how options are read: numbers with words of ours for what is none, and parts that may be None"""
 
@@ -135,13 +150,28 @@ def several(wanted: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[tuple[float |
 
 
 @RULES.struct_rule
-def part_or_none(wanted: StructTypeInfo) -> StructConstructorSpec | None:
-    """A part that may also be None: where there is one, it is edited in place as any other."""
-    part = wanted.default
-    if NoneType not in get_args(wanted.type) or not is_dataclass(part):
+def part(wanted: StructTypeInfo) -> StructConstructorSpec | None:
+    """A part as tyro reads it: edited in place, also where it may be None, and with help in one line each."""
+    if AS_TYRO_DOES in wanted.markers:
         return None
-    found = ConstructorRegistry.get_struct_spec(replace(wanted, type=type(part)))
-    return found if isinstance(found, StructConstructorSpec) else None
+    optional = NoneType in get_args(wanted.type) and is_dataclass(wanted.default)
+    kind = type(wanted.default) if optional else wanted.type
+    found = ConstructorRegistry.get_struct_spec(replace(wanted, type=kind, markers=(*wanted.markers, AS_TYRO_DOES)))
+    if not isinstance(found, StructConstructorSpec):
+        return None
+    return replace(
+        found, fields=tuple(replace(field, helptext=in_one_line(field.helptext)) for field in found.fields)
+    )
+
+
+def in_one_line(told: str | Callable[[], str | None] | None) -> Callable[[], str | None]:
+    """The help of a field, which the terminal breaks where it ends."""
+
+    def line() -> str | None:
+        text = told() if callable(told) else told
+        return None if text is None else " ".join(text.split())
+
+    return line
 
 
 def leading_words(arguments: list[str], needed: str = "") -> tuple[list[str], list[str]]:

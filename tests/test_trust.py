@@ -331,6 +331,13 @@ def test_what_cannot_be_examined_is_refused(settings, message):
         card_of(perceptron(), **settings)
 
 
+def test_images_with_nan_are_refused_and_not_laid_to_the_model():
+    x = torch.rand(4, 1, 8, 8)
+    x[0, 0, 0, 0] = torch.nan
+    with pytest.raises(ValueError, match="images must be finite, got NaN or infinity"):
+        trust(perceptron(), x, torch.zeros(4, dtype=torch.int64))
+
+
 @pytest.mark.parametrize(
     ("f", "message"),
     [

@@ -168,8 +168,8 @@ def check_inputs(f: nn.Module, x: Tensor, images: Tensor, labels: Tensor) -> int
     """The number of classes; refuses what no check could work on."""
     if len(images) == 0:
         raise ValueError("no image was given, expected at least one to examine")
-    if images.ndim != 4:
-        check_images(as_float(images))
+    if x.ndim != 4 or not x.isfinite().all():
+        check_images(x)
 
     def doubled(x: Tensor) -> Tensor:
         # Probabilities are the business of a check, so they are to pass here; their doubles do.

@@ -1080,6 +1080,7 @@ def test_a_misspelt_command_is_answered_with_the_nearest(refused):
 def test_a_misspelt_recipe_is_answered_with_the_nearest(refused):
     sentence = refused("train", "digits-pixel-slt", "--out", "mine")
     assert "there is no recipe 'digits-pixel-slt', did you mean 'digits-pixel-srt'?" in sentence
+    assert "did you mean 'digits-pixel-srt'?" in refused("train", "Digits-Pixel-SRT", "--out", "mine")
 
 
 def test_a_misspelt_attack_is_answered_with_the_nearest(refused, finished):
@@ -1218,7 +1219,13 @@ def test_a_recipe_in_a_file_is_named_anywhere_and_in_place_of_another(refused, t
 
 @pytest.mark.parametrize(
     ("option", "here"),
-    [("--epochs", "--steps"), ("--lr", "--optimizer.rate.peak"), ("--batch-size=8", "--batch")],
+    [
+        ("--epochs", "--steps"),
+        ("--lr", "--optimizer.rate.peak"),
+        ("--batch-size=8", "--batch"),
+        ("--lambda", "--objective.weight"),
+        ("--objective.lambda", "--objective.weight"),
+    ],
 )
 def test_options_by_their_names_elsewhere_are_answered_with_ours(refused, option, here):
     sentence = refused("train", RECIPE, option, "3")

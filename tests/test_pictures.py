@@ -466,7 +466,10 @@ def test_words_that_make_no_sense_are_refused_in_one_sentence(album, tmp_path, r
     damaged(album)  # What is wrong with words is said before any picture is read.
     for words, sentence in (
         ((), "pack needs a folder of pictures first"),
-        ((album, album), "pack takes one folder, got 2"),
+        (
+            ("my", "pictures"),
+            "pack takes one folder, got 2 (my, pictures): quote a name with blanks, and put several",
+        ),
         ((tmp_path / "nowhere", "--out", out), "nowhere is no folder: name one that holds train/CLASS"),
         ((tmp_path / "empty", "--out", out), "empty has 0 folders with pictures, expected one for each class"),
         ((album, "--out", tmp_path / "there.npz"), "there.npz is there already: name another --out, or delete it"),

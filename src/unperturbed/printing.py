@@ -31,9 +31,10 @@ def quoted(value: object, longest: int = 100) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The words ', did you mean …?' where a known name is close, else nothing."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f", did you mean {close[0]!r}?" if close else ""
+    """The words ', did you mean …?' where a known name is close, in capitals or not, else nothing."""
+    names = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.6)
+    return f", did you mean {names[close[0]]!r}?" if close else ""
 
 
 def is_number(value: object) -> bool:

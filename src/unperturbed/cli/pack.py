@@ -58,7 +58,8 @@ def pack(arguments: list[str]) -> None:
     words, rest = leading_words(arguments, needed)
     command = parse(Pack, rest, usage="pack FOLDER")
     if len(words) != 1:
-        raise ValueError(f"pack takes one folder, got {len(words)}: put its parts into one")
+        got = f"{len(words)} ({shortened(', '.join(words))})"
+        raise ValueError(f"pack takes one folder, got {got}: quote a name with blanks, and put several into one")
     folder = Path(words[0])
     ending = ".npz" if command.like is None else ".npy"
     out = file_for(command.out or Path(f"{folder.resolve().name}{ending}"), ending)

@@ -32,6 +32,8 @@ CALLED_HERE = {
     "--lr": "the learning rate is --optimizer.rate.peak or --optimizer.rate.rate, as --help shows",
     "--learning-rate": "the learning rate is --optimizer.rate.peak or --optimizer.rate.rate, as --help shows",
     "--batch-size": "say --batch",
+    "--lambda": "lambda is --objective.weight",
+    "--objective.lambda": "lambda is --objective.weight",
 }
 """what options are called here that have other names elsewhere"""
 

@@ -176,4 +176,4 @@ def require_attack(name: str) -> None:
     """Refuse a name that no attack has."""
     known = [*REASONS, *SETS, "all"]
     if name not in REASONS:
-        raise ValueError(f"there is no attack {name!r}{nearest(name.lower(), known)} (there are {', '.join(known)})")
+        raise ValueError(f"there is no attack {name!r}{nearest(name, known)} (there are {', '.join(known)})")

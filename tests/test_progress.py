@@ -91,6 +91,15 @@ def test_lines_come_now_and_then_and_at_the_end(lines, clock, capsys):
     assert steps == list(range(5, 101, 5))
 
 
+def test_steps_of_minutes_are_told_before_the_log_has_a_line_of_them(lines, clock, capsys):
+    for step in range(1, 5):
+        clock.now += 40
+        lines.stepped(step, 4)
+    lines.logged(RECORD | {"step": 4, "images_per_second": 0.24})
+    slow = GIST.replace("1234 img/s", "0.2 img/s")
+    assert capsys.readouterr().err.splitlines() == ["mine: step 2 of 4", f"mine: step 4 of 4, {slow}"]
+
+
 def test_a_short_run_is_told_by_its_last_line_alone(lines, capsys):
     for step in (1, 2, 3):
         lines.stepped(step, 3)

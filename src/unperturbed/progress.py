@@ -21,6 +21,8 @@ Record = dict[str, float | int]
 HELD_OUT = "held_out_accuracy"
 """what only those lines have at whose step held-out images were looked at"""
 SECONDS_BETWEEN_LINES = 5.0
+SECONDS_OF_SILENCE = 60.0
+"""after which a step is told though the log has no line of it"""
 Whoever = TypeVar("Whoever")
 
 
@@ -147,6 +149,8 @@ class Lines:
 
     def stepped(self, step: int, steps: int, /) -> None:
         self.steps[self.title] = steps
+        if step < steps and time.monotonic() - self.last >= SECONDS_OF_SILENCE:
+            self.say(f"step {step} of {steps}", now=True)
 
     def logged(self, record: Record, /) -> None:
         steps = self.steps[self.title]
@@ -184,10 +188,11 @@ class Titled:
 def spoken(record: Record) -> str:
     """The gist of a line of the log."""
     held_out = f"held out {record[HELD_OUT]:.1%}, " if HELD_OUT in record else ""
+    speed = record["images_per_second"]
     return (
         f"loss {record['standard']:.3f} + {record['robust_weight']:.2f} x {record['robust']:.3f}, "
         f"rate {record['rate']:.3g}, C(x) {record['labeled_accuracy']:.0%}, {held_out}"
-        f"{record['images_per_second']:.0f} img/s"
+        f"{speed:{'.0f' if speed >= 10 else '.1f'}} img/s"
     )
 
 

@@ -595,10 +595,11 @@ def test_a_place_that_cannot_be_written_is_named_in_a_sentence(tmp_path, refused
     (tmp_path / "file").write_text("a file")
     words = ("table-6", *SMOKE, "--only", "*-rt-lambda-0.2-*", "--out")
     sentence = refused(*words, tmp_path / "file" / "runs")
-    assert f"could not write {tmp_path / 'file' / 'runs'} (Not a directory)" in sentence
+    assert f"could not write {tmp_path / 'file' / 'runs' / 'reproduction.json'} (Not a directory)" in sentence
     reproduce(*words, tmp_path / "runs")
     sentence = refused(*words, tmp_path / "runs", "--collect", tmp_path / "file")
-    assert f"could not write {tmp_path / 'file' / 'smoke'} (Not a directory)" in sentence
+    evidence_file = tmp_path / "file" / "smoke" / "mnist-pixel-rt-lambda-0.2-seed-0.json"
+    assert f"could not write {evidence_file} (Not a directory)" in sentence
 
 
 def test_files_that_only_bear_the_names_of_the_papers_data_are_refused(tmp_path, monkeypatch, capsys, refused):

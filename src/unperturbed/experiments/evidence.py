@@ -13,7 +13,7 @@ from torch import Tensor
 from .. import recipe as recipe_files
 from .. import report as reports
 from .. import sweeps
-from ..files import explained, refused_if_damaged, write_whole
+from ..files import refused_if_damaged, write_anew
 from ..printing import printable, shortened
 from ..recipe import Recipe
 from ..report import Report
@@ -244,7 +244,5 @@ def read_all(folder: Path) -> list[Evidence]:
 def write(evidence: Evidence, folder: Path) -> Path:
     """Write evidence where `read_all` finds it: the path."""
     path = folder / evidence.scale / evidence.file_name
-    with explained(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, (evidence.dumps() + "\n").encode())
+    write_anew(path, (evidence.dumps() + "\n").encode())
     return path

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..files import explained, write_whole
+from ..files import write_anew
 from .scales import Scale
 
 FORMAT = 1
@@ -31,6 +31,4 @@ def check_scale(out: Path, scale: Scale) -> None:
 def mark_scale(out: Path, scale: Scale) -> None:
     """Make a directory one of that scale, unless it is one already."""
     if not (out / MARK).is_file():
-        with explained(out):
-            out.mkdir(parents=True, exist_ok=True)
-        write_whole(out / MARK, json.dumps({"format": FORMAT, "scale": scale}).encode())
+        write_anew(out / MARK, json.dumps({"format": FORMAT, "scale": scale}).encode())

@@ -9,7 +9,8 @@ from typing import Any, Literal
 from rich.table import Table
 from rich.text import Text
 
-from ..printing import counted, printable, quoted, shortened, shown
+from ..files import refused_if_damaged
+from ..printing import counted, quoted, shown
 
 Verdict = Literal["pass", "flag", "skipped"]
 STYLES: Mapping[Verdict, str] = {"pass": "green", "flag": "bold red", "skipped": "dim"}
@@ -124,37 +125,27 @@ def noted(around: object, spatial: object) -> tuple[str, str]:
 
 def loads(text: str, source: str = "the trust card") -> Card:
     """The card that `Card.plain` made, from its JSON text."""
-    try:
+    remedy = "delete it, and make it again with `unperturbed evaluate DIR --trust` where it is wanted"
+    with refused_if_damaged(source, "trust card", remedy):
         tree = json.loads(text)
         names = tuple(field.name for field in fields(Finding))
-        findings = [Finding(**{name: finding[name] for name in names}) for finding in tree["findings"]]
         card = Card(
-            findings=tuple(findings),
+            findings=tuple(Finding(**{name: finding[name] for name in names}) for finding in tree["findings"]),
             seed=int(tree["seed"]),
             seconds=float(tree["seconds"]),
             images=int(tree["images"]),
             provenance=dict(tree["provenance"]),
             **{name: tree.get(name, "") for name in NOTED},
         )
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
-        raise ValueError(unreadable(source, f"{type(error).__name__}: {shortened(error)}")) from None
-    if not (0 <= card.seconds < inf and card.images >= 0):
-        raise ValueError(unreadable(source, f"{card.images} images in {card.seconds:g} seconds cannot be"))
-    for finding in card.findings:
-        if finding.verdict not in COUNTED or not all(isinstance(getattr(finding, name), str) for name in names):
-            raise ValueError(unreadable(source, f"its finding {quoted(finding.check)} is damaged"))
-    for name in NOTED:
-        if not isinstance(getattr(card, name), str):
-            raise ValueError(unreadable(source, f"its {name} is damaged"))
-    return card
-
-
-def unreadable(source: str, reason: str) -> str:
-    """What is wrong with the file of a card, and what to do."""
-    return (
-        f"{printable(source)} is no trust card that can be read ({reason}): delete it, and make it again with "
-        "`unperturbed evaluate DIR --trust` where it is wanted"
-    )
+        if not (0 <= card.seconds < inf and card.images >= 0):
+            raise ValueError(f"{card.images} images in {card.seconds:g} seconds cannot be")
+        for finding in card.findings:
+            if finding.verdict not in COUNTED or not all(isinstance(getattr(finding, name), str) for name in names):
+                raise ValueError(f"its finding {quoted(finding.check)} is damaged")
+        for name in NOTED:
+            if not isinstance(getattr(card, name), str):
+                raise ValueError(f"its {name} is damaged")
+        return card
 
 
 NOTED = ("around", "spatial", "subject")

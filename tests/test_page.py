@@ -693,7 +693,7 @@ def test_a_report_of_a_newer_version_is_refused(runs, tmp_path):
     run = copied(runs[0], tmp_path / "mine")
     (run / "report.json").write_text((run / "report.json").read_text().replace('"format": 1', '"format": 9'))
     sentence = refused([run], tmp_path / "page.html")
-    assert "a newer version of unperturbed wrote it: update unperturbed" in sentence
+    assert "a newer version of unperturbed wrote it): update unperturbed" in sentence
     assert "delete" not in sentence
 
 

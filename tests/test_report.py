@@ -265,7 +265,7 @@ def test_a_damaged_report_is_refused_in_one_sentence(damage):
 
 
 def test_a_report_of_a_newer_version_says_what_to_do():
-    with pytest.raises(ValueError, match="a newer version of unperturbed wrote it: update unperturbed"):
+    with pytest.raises(ValueError, match=r"a newer version of unperturbed wrote it\): update unperturbed$"):
         loads(REPORT.dumps().replace('"format": 1', '"format": 2'))
 
 

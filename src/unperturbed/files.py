@@ -18,6 +18,10 @@ WRITTEN_WITHOUT_LOCK = (".report", ".trust", ".sweep", ".attack.json.", ".reprod
 """how the names of files begin that an evaluation may be writing while nobody trains"""
 
 
+class NewerFormatError(Exception):
+    """A file is in a format that only later versions know."""
+
+
 def at_home(place: str | Path) -> Path:
     """A place with ~ for a home directory; of a user whom nobody knows, as it is, for there may be no such place."""
     with suppress(RuntimeError):
@@ -108,6 +112,8 @@ def refused_if_damaged(source: str, kind: str, remedy: str, *, of: str = "unpert
     """Say in a sentence that a file of JSON is none of that kind, why, and what to do."""
     try:
         yield
+    except NewerFormatError:
+        reason, remedy = "that this version can read (a newer version of unperturbed wrote it)", "update unperturbed"
     except DAMAGE as error:
         reason = f"of {of} ({type(error).__name__}: {shortened(error)})"
     except ValueError as error:

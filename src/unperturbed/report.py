@@ -11,7 +11,7 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
-from .files import numbers_in, refused_if_damaged
+from .files import NewerFormatError, numbers_in, refused_if_damaged
 from .packing import MOST_BYTES, packed, unpacked
 from .printing import counted, in_shell, printable, quoted, shown
 from .risks import NO_CLASS, adversarial_risk, robust_risk, standard_risk
@@ -20,10 +20,6 @@ from .runtime import provenance_of_both
 FORMAT = 1
 ROUNDING = 1e-9
 """of an accuracy as text"""
-
-
-class NewerFormatError(Exception):
-    """A report is in a format that only later versions know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -185,43 +181,39 @@ class Report:
 
 def loads(text: str, source: str = "the report") -> Report:
     """The report that `dumps` wrote; its numbers are computed anew from predictions that fit the accuracies in it."""
-    try:
-        with refused_if_damaged(source, "report", "delete it and evaluate again"):
-            tree = json.loads(text)
-            if tree["format"] > FORMAT:
-                raise NewerFormatError
-            samples, rows = tree["samples"], tree["attacks"]
-            if len({row["name"] for row in rows}) < len(rows):
-                raise ValueError("it holds two attacks of one name")
-            most = MOST_BYTES // (len(rows) + 2)
-            attacks = tuple(
-                AttackResult(
-                    name=typed(row, "name", str),
-                    budget=typed(row, "budget", str),
-                    settings=typed(row, "settings", str),
-                    predicted=unpacked(samples["attacked"][row["name"]], most),
-                    rejected=amount(row, "rejected", int),
-                    precision=typed({"precision": "float32", **row}, "precision", str),
-                    median_size=amount(row, "median_size", float) if row["median_size"] is not None else None,
-                    seconds=amount(row, "seconds", float),
-                )
-                for row in rows
+    with refused_if_damaged(source, "report", "delete it and evaluate again"):
+        tree = json.loads(text)
+        if tree["format"] > FORMAT:
+            raise NewerFormatError
+        samples, rows = tree["samples"], tree["attacks"]
+        if len({row["name"] for row in rows}) < len(rows):
+            raise ValueError("it holds two attacks of one name")
+        most = MOST_BYTES // (len(rows) + 2)
+        attacks = tuple(
+            AttackResult(
+                name=typed(row, "name", str),
+                budget=typed(row, "budget", str),
+                settings=typed(row, "settings", str),
+                predicted=unpacked(samples["attacked"][row["name"]], most),
+                rejected=amount(row, "rejected", int),
+                precision=typed({"precision": "float32", **row}, "precision", str),
+                median_size=amount(row, "median_size", float) if row["median_size"] is not None else None,
+                seconds=amount(row, "seconds", float),
             )
-            report = Report(
-                labels=unpacked(samples["labels"], most, least=0),
-                clean=unpacked(samples["clean"], most),
-                attacks=attacks,
-                seed=typed(tree, "seed", int),
-                provenance=typed(tree, "provenance", dict),
-                recipe=tree["recipe"],
-                subject=typed(tree, "subject", str),
-                weights=typed({"weights": "", **tree}, "weights", str),
-            )
-            require_same(report, tree)
-            return report
-    except NewerFormatError:
-        reason = "no report that this version can read (a newer version of unperturbed wrote it: update unperturbed)"
-        raise ValueError(f"{printable(source)} is {reason}") from None
+            for row in rows
+        )
+        report = Report(
+            labels=unpacked(samples["labels"], most, least=0),
+            clean=unpacked(samples["clean"], most),
+            attacks=attacks,
+            seed=typed(tree, "seed", int),
+            provenance=typed(tree, "provenance", dict),
+            recipe=tree["recipe"],
+            subject=typed(tree, "subject", str),
+            weights=typed({"weights": "", **tree}, "weights", str),
+        )
+        require_same(report, tree)
+        return report
 
 
 def require_same(report: Report, tree: Mapping[str, Any]) -> None:

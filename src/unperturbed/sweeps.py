@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from . import report as reports
 from .attacks import Attack
 from .evaluation import AttackWatcher, evaluate
-from .files import refused_if_damaged, set_aside, write_whole
+from .files import NewerFormatError, refused_if_damaged, set_aside, write_whole
 from .locks import by_turns
 from .report import Report
 from .runtime import provenance_of_both
@@ -49,7 +49,7 @@ def loads(text: str, source: str = "the sweep") -> Sweep:
     with refused_if_damaged(source, "sweep", "delete it, and the same command makes it anew"):
         tree = json.loads(text)
         if tree["format"] > FORMAT:
-            raise ValueError("a newer version of unperturbed wrote it: update unperturbed")
+            raise NewerFormatError
         found = {float(row["fraction"]): reports.loads(json.dumps(row["report"])) for row in tree["sweep"]}
         require_fractions("a fraction", tuple(found))
         if len({report.subject for report in found.values()}) > 1:

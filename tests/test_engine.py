@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from tiny import trainer_with
 from unperturbed.answers import frozen, own_opinion, passes
-from unperturbed.attacks import AutoAttack
+from unperturbed.attacks import AutoAttack, autoattack
 from unperturbed.attacks.apgd import APGD
 from unperturbed.attacks.fab import FAB
 from unperturbed.attacks.square import Square
@@ -705,6 +705,7 @@ def test_a_search_that_cannot_be_recorded_goes_on_by_itself_and_that_is_said(mon
         raise RuntimeError("out of memory\nand more")
 
     monkeypatch.setattr(searches_room, "recorded_on_a_gpu", failing)
+    monkeypatch.setattr(autoattack, "MOST_TARGETS", 1)
     f, x, said = shaken(network()), images(6), []
     fast = Accelerated(f, Engine(folded=True), images(2), say=said.append)
     fast.recordings = searches_room.Recordings((8,))

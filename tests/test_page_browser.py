@@ -81,9 +81,9 @@ class Visit:
         self.tab.goto(file.as_uri())
         self.tab.wait_for_selector("#gallery-list-0 > li")
 
-    def wander(self):
-        """See the whole page, staying wherever a chart is drawn until it is there."""
-        for section in SECTIONS:
+    def wander(self, *sections):
+        """See these sections of the page, or all, staying wherever a chart is drawn until it is there."""
+        for section in sections or SECTIONS:
             self.tab.evaluate(
                 "id => document.getElementById(id).scrollIntoView({behavior: 'instant'})", f"{section}-0"
             )
@@ -248,7 +248,7 @@ def eye(tab):
 
 
 def test_a_surface_turns_by_hand_and_by_button(visit):
-    tab = visit().wander().tab
+    tab = visit().wander("surfaces").tab
     tab.locator("#surface-left-0").scroll_into_view_if_needed()
     before = eye(tab)
     box = tab.locator("#surface-left-0 canvas").first.bounding_box()
@@ -267,7 +267,7 @@ def test_a_surface_turns_by_hand_and_by_button(visit):
 
 
 def test_another_scenario_and_another_run_change_the_surface(visit):
-    tab = visit().wander().tab
+    tab = visit().wander("surfaces").tab
     read = "document.getElementById('surface-left-0').data[0].z.flat().join()"
     seen = {tab.evaluate(read)}
     choose(tab, "surface-scenario", "pixel")

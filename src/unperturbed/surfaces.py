@@ -140,7 +140,7 @@ def require_known(scenario: str, value: str, directions: str) -> None:
 def coordinates(reach: float, points: int) -> Tensor:
     """Equally spaced numbers from -reach to reach; with an odd number of points the middle one is exactly 0."""
     steps = torch.arange(points, dtype=torch.float64) - (points - 1) / 2
-    return steps * (2 * reach / max(1, points - 1))
+    return steps * (2 * reach / (points - 1))
 
 
 def two_directions(

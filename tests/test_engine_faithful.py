@@ -5,6 +5,7 @@ from argparse import Namespace
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
+from threading import Lock
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from unperturbed.engine import Accelerated, Engine
 from unperturbed.engine.constant import constant
 from unperturbed.engine.faithful import agree, slopes_around
 from unperturbed.engine.numbers import Numbers
+from unperturbed.engine.rewriting import rewritten
 
 
 class Straight(torch.autograd.Function):
@@ -385,11 +387,71 @@ def test_a_copy_that_an_attack_or_an_objective_makes_answers_by_weights_of_its_o
     assert not torch.cat(answers).any()
 
 
-def test_tracing_leaves_nothing_in_a_network():
-    f = made(Caching)
+class CachingInAList(Linear):
+    """It keeps the mask of the width that it met last, in a list in a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.masks = [[8, torch.linspace(0, 1, 8)]]
+
+    def seen(self, x: Tensor) -> Tensor:
+        kept, width = self.masks[0], x.shape[-1]
+        if kept[0] is not width:
+            kept[:] = [width, torch.linspace(0, 1, width)]
+        return x * kept[1]
+
+
+class CachingInAnAttribute(Linear):
+    """It keeps the mask of the width that it met last, and the mask is a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.linspace(0, 1, 8))
+        self.width = 8
+
+    def seen(self, x: Tensor) -> Tensor:
+        if self.width is not x.shape[-1]:
+            self.width, self.mask, self.late = x.shape[-1], 1.0 * self.mask, x
+        return x * self.mask
+
+
+@pytest.mark.parametrize("make", [Caching, CachingInAList, CachingInAnAttribute])
+def test_tracing_leaves_nothing_in_a_network(make):
+    f = made(make)
     f(images(2))
+    before = repr(vars(f))
+    rewritten(f, for_tensor_cores=False)
+    assert repr(vars(f)) == before
     assert constant(f, images(2), torch.float32) is not None
-    assert [*f.masks] == [8] and type(f.masks[8]) is Tensor
+
+
+class Locking(Linear):
+    """It keeps what nobody can copy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = Lock()
+
+    def seen(self, x: Tensor) -> Tensor:
+        with self.lock:
+            return 2 * x
+
+
+def wrapped() -> nn.Module:
+    """A network in whose pass another was put, which goes through the first."""
+    f = Linear()
+    inner = f.forward
+    f.forward = lambda x: inner(2 * x)
+    return f
+
+
+@pytest.mark.parametrize("make", [Locking, wrapped])
+def test_a_network_that_cannot_be_copied_whole_has_a_copy_of_what_it_computes(make):
+    f = made(make)
+    copy = constant(f, images(2), torch.float32)
+    assert copy is not None
+    copy.refresh()
+    assert torch.allclose(copy.module(images(2)), f(images(2)), atol=1e-6)
 
 
 @dataclass

@@ -2,8 +2,8 @@
 
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
@@ -142,6 +142,24 @@ def arrays_kept_by(modules: Iterable[nn.Module]) -> Iterator[Array]:
                 yield cast(Array, value)
             elif isinstance(value, nn.Module):
                 yield from value.state_dict().values()
+
+
+@contextmanager
+def as_it_was(f: nn.Module) -> Generator[None]:
+    """What is put into f meanwhile is gone afterwards, as stand-ins for tensors that a pass leaves in a table."""
+    own = [vars(module) for module in f.modules()]
+    places = [*own, *(value for names in own for value in names.values()), *places_from(own, ANY)]
+    tables = [(place, dict(place)) for place in places if isinstance(place, dict)]
+    rows = [(place, list(place)) for place in places if isinstance(place, list)]
+    try:
+        yield
+    finally:
+        for table, before in tables:
+            for name in table.keys() - before.keys():
+                del table[name]
+            table.update(before)
+        for row, before in rows:
+            row[:] = before
 
 
 def places_of(modules: Iterable[nn.Module], crowd: int = CROWD) -> Iterable[Settings]:

@@ -13,6 +13,7 @@ from torch import Tensor, fx, nn
 
 from .convolutions import CONVOLUTION, suits
 from .norms import SCALED
+from .numbers import as_it_was
 from .pooling import POOLED
 
 Layer = TypeVar("Layer", bound=nn.Module)
@@ -75,8 +76,10 @@ def rewritten(
     cores they have channels in full eights. Launched by themselves, the other BatchNorms do the work of ReLUs too,
     and average pooling does that of filling up channels.
     """
-    whole, looked_into = Whole(f), Whole(twin(f))
-    module = deepcopy(fx.GraphModule(looked_into, Inside().trace(looked_into))).requires_grad_(False)
+    whole = Whole(f)
+    with as_it_was(f):
+        graph = Inside().trace(whole)
+    module = deepcopy(fx.GraphModule(whole, graph)).requires_grad_(False)
     calls = Counter(node.target for node in module.graph.nodes if node.op == "call_module")
     fetched = {node.target for node in module.graph.nodes if node.op == "get_attr"}
     merged: list[Merged | Alone] = []
@@ -113,12 +116,6 @@ def rewritten(
     module.delete_all_unused_submodules()
     module.recompile()
     return module, tuple(merged)
-
-
-def twin(f: nn.Module) -> nn.Module:
-    """Another network of the same tensors: what a pass with stand-ins for tensors leaves in it does not come to f."""
-    kept = [value for module in f.modules() for value in vars(module).values() if isinstance(value, Tensor)]
-    return deepcopy(f, {id(tensor): tensor for tensor in (*f.parameters(), *f.buffers(), *kept)})
 
 
 class Whole(nn.Module):

@@ -40,7 +40,7 @@ def passes(f: nn.Module, *batches: Tensor) -> tuple[Tensor, ...]:
 def in_evaluation_mode(f: nn.Module) -> abc.Generator[None]:
     """Evaluation mode for a while; then each module is in the mode that it was in.
 
-    It enters that by its `train`, where one may do more than note it: low-rank adapters add up their weights there.
+    It is put there by its `train`, which may do more than note the mode: adapters of low rank add up weights in it.
     """
     modes = [(module, module.training) for module in f.modules()]
     try:

@@ -208,7 +208,7 @@ def plan_text(command: Reproduce, runs: list[PlannedRun], out: Path) -> str:
             out=out,
             folder=command.data,
             device="cpu",
-            stop=bool,  # never
+            stop=lambda: False,
             watcher=watcher,
             without=left_for_later(command),
             slow_images=command.slow_images,

@@ -88,16 +88,14 @@ def counts(experiment: Experiment, evidence: Sequence[Evidence]) -> list[int]:
     """How many of its statements pass, fail, are measured but not decided, and are not measured."""
     editions = told_of(experiment, evidence)
     told = told_by(experiment, editions or [Edition("paper", "own", ())])
-    verdicts = [
-        min((found[statement.words].verdict for found in told if statement.words in found), key=decides, default=OPEN)
-        for statement in experiment.statements
-    ]
+    verdicts = [verdict_on(statement.words, told) for statement in experiment.statements]
     return [verdicts.count(verdict) for verdict in ("pass", "fail", "undecided", OPEN)]
 
 
-def decides(verdict: str) -> bool:
-    """The order of verdicts on a statement: of those that decide it the first, then those that do not."""
-    return verdict == "undecided"
+def verdict_on(words: str, told: Sequence[Mapping[str, Finding]]) -> str:
+    """The first verdict on a statement that decides it; where none does, that it is not decided or not measured."""
+    found = [each[words].verdict for each in told if words in each]
+    return min(found, key=lambda verdict: verdict == "undecided", default=OPEN)
 
 
 def anchor(heading: str) -> str:

@@ -83,7 +83,6 @@ def inner(rng):
 
 
 @torch.no_grad()
-@torch.no_grad()
 def loss_at(f, x, y, loss=cross_entropy):
     mode = f.training
     value = loss(f.eval()(x), y)

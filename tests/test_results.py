@@ -98,7 +98,7 @@ def test_all_seeds_of_the_demonstration_show_the_same_order():
 
 
 def test_the_readme_says_where_rivals_of_srt_do_better_than_in_the_paper():
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    readme = words_of("README.md")
     found = Measured([each for each in committed_evidence() if each.scale == "paper"])
     more = {
         (data, method): found.figure(Cell(trial, "gridadv")).mean - printed("Table 3", trial)["gridadv"]
@@ -120,7 +120,7 @@ def test_the_readme_says_where_rivals_of_srt_do_better_than_in_the_paper():
 
 
 def test_the_readme_says_how_the_rows_with_a_teacher_were_chosen():
-    readme = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    readme = words_of("README.md")
     better = experiments()["better"]
     found = Measured([each for each in committed_evidence() if each.scale == "paper"])
     trials = {trial.name: trial for trial in better.trials if "-shortest-" in trial.name}
@@ -142,7 +142,7 @@ def test_the_readme_says_how_the_rows_with_a_teacher_were_chosen():
 
 
 def test_the_page_of_results_says_how_far_apart_two_trainings_of_one_recipe_are():
-    page = " ".join((ROOT / "docs" / "results.md").read_text(encoding="utf-8").split())
+    page = words_of("docs/results.md")
     name = "cifar10-pixel-standard-resnet18-seed-0.json"
     first, again = (read(ROOT / "results" / file) for file in (f"reproduce/paper/{name}", "standard-once-more.json"))
     assert first.recipe == again.recipe and first.trained_by == again.trained_by
@@ -154,7 +154,7 @@ def test_the_page_of_results_says_how_far_apart_two_trainings_of_one_recipe_are(
 
 def test_the_page_of_results_says_which_runs_were_trained_before_gradients_were_mended():
     """Those that it names are by no version that evidence names, and the longest of the shortest trainings is."""
-    page = " ".join((ROOT / "docs" / "results.md").read_text(encoding="utf-8").split())
+    page = words_of("docs/results.md")
     found = [each for each in committed_evidence() if each.recipe.data.name == "cifar10"]
     by_version = {each.name: each.trained_by for each in found if each.scale == "paper"}
     assert "the short runs whose evidence names no version" in page
@@ -861,7 +861,7 @@ def test_the_page_of_fidelity_says_that_rst_alone_is_above_the_papers():
 def test_the_page_of_fidelity_says_which_rivals_are_above_srt_on_mnist():
     runs = {each.name: each for each in committed_evidence() if each.scale == "paper"}
     found = Measured(list(runs.values()))
-    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    page = text_of("docs/fidelity.md")
     text = " ".join(page.split())
 
     def lead(better, worse, attack):
@@ -1221,7 +1221,7 @@ def test_the_page_of_fidelity_shows_how_srt_fell_on_cifar10_and_why():
 
 def test_the_page_of_fidelity_says_what_srt_lacks_beside_all_labels_on_mnist():
     found = Measured([each for each in committed_evidence() if each.scale == "paper"])
-    page = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    page = text_of("docs/fidelity.md")
     text = " ".join(page.split())
 
     def cell(trial):

@@ -100,6 +100,16 @@ def test_steps_of_minutes_are_told_before_the_log_has_a_line_of_them(lines, cloc
     assert capsys.readouterr().err.splitlines() == ["mine: step 2 of 4", f"mine: step 4 of 4, {slow}"]
 
 
+@pytest.mark.parametrize(("seconds", "every"), [(1.25, 50), (65.0, 1), (65.0, 2)])
+def test_losses_of_slow_steps_are_told_though_their_step_was_told_before(lines, clock, capsys, seconds, every):
+    for step in range(1, 201):
+        clock.now += seconds
+        lines.stepped(step, 1000)
+        if step % every == 0:
+            lines.logged(RECORD | {"step": step})
+    assert capsys.readouterr().err.count("loss ") == 200 / every
+
+
 def test_a_short_run_is_told_by_its_last_line_alone(lines, capsys):
     for step in (1, 2, 3):
         lines.stepped(step, 3)

@@ -138,19 +138,23 @@ class Lines:
 
     def __init__(self) -> None:
         self.title = ""
-        self.last = time.monotonic()
+        self.last = self.silent_since = time.monotonic()
         self.steps: dict[str, int] = {}
         """of each run: others take steps before what one has done is told"""
 
     def say(self, text: str, *, now: bool) -> None:
         if now or time.monotonic() - self.last >= SECONDS_BETWEEN_LINES:
-            print(printable(f"{self.title}: {text}"), file=Unfailing(sys.stderr), flush=True)
-            self.last = time.monotonic()
+            self.write(text)
+            self.last = self.silent_since
+
+    def write(self, text: str) -> None:
+        print(printable(f"{self.title}: {text}"), file=Unfailing(sys.stderr), flush=True)
+        self.silent_since = time.monotonic()
 
     def stepped(self, step: int, steps: int, /) -> None:
         self.steps[self.title] = steps
-        if step < steps and time.monotonic() - self.last >= SECONDS_OF_SILENCE:
-            self.say(f"step {step} of {steps}", now=True)
+        if step < steps and time.monotonic() - self.silent_since >= SECONDS_OF_SILENCE:
+            self.write(f"step {step} of {steps}")  # Its losses, which may come at once, are told even so.
 
     def logged(self, record: Record, /) -> None:
         steps = self.steps[self.title]

@@ -113,7 +113,9 @@ def test_the_readme_says_where_rivals_of_srt_do_better_than_in_the_paper():
     rst, srt = (Cell(f"cifar10-pixel-{name}", "pgd") for name in ("rst", "srt-ramped-one-pass"))
     lead = found.difference(rst, srt)
     assert "On CIFAR-10 it is above SRT here" in readme and lead.points > 2 * lead.error
-    assert "On MNIST it is above SRT at the printed rate, and UAT, another rival, is at the authors' rate" in readme
+    assert (
+        "On MNIST it is above SRT at the printed rate, and UAT, another rival, is above SRT at the authors' rate"
+    ) in readme
     for better, worse in (("rst", "srt"), ("uat-authors", "srt-authors")):
         lead = found.difference(*(Cell(f"mnist-pixel-{name}", "pgd") for name in (better, worse)))
         assert lead.points > 2 * lead.error

@@ -24,6 +24,7 @@ from evaluated_runs import write_card
 from tiny import NETWORK
 from unperturbed import recipe as recipe_files
 from unperturbed.cli import COMMANDS, main
+from unperturbed.cli.wrong_options import LISTS
 from unperturbed.models import DigitsCNN
 from unperturbed.neighborhoods import Affine, Blur, Color, Composed, Linf, Spatial, TurnThenShift
 from unperturbed.objectives import SRT
@@ -707,8 +708,13 @@ def test_held_out_images_are_searched_for_the_same_perturbations():
             "pixels,wraps",
             "--against has no 'wraps', did you mean 'warps'? (there are pixels, warps, blur, color)",
         ),
-        (RECIPE, "", "--against names nothing, or has a comma too many, in '': choose of pixels, warps, blur, color"),
-        (RECIPE, "blur,", "--against names nothing, or has a comma too many, in 'blur,': choose of pixels"),
+        (RECIPE, "pixels warps", "--against has no 'pixels warps': put commas between several, as pixels,warps ("),
+        (RECIPE, "", "or has a comma too many or a blank behind one, in '': choose of pixels, warps, blur, color"),
+        (
+            RECIPE,
+            "blur,",
+            "--against names nothing, or has a comma too many or a blank behind one, in 'blur,': choose",
+        ),
         ("digits-pixel-standard", "blur", "--against needs a recipe that searches for perturbations, which digits"),
         ("digits-compound-at-average", "blur", "digits-compound-at-average mixes objectives with one each: choose"),
     ],
@@ -1129,6 +1135,8 @@ def test_a_value_that_makes_no_sense_is_refused_with_what_does(rejected, option,
         ("--model.channels 2", "--model.channels: expected 3 values behind it (see"),
         ("--seed", "--seed: expected a value behind it (see"),
         ("--dry-run yes", "train has no use for 'yes': no option before it takes that (see"),
+        ("--against pixels warps", "--against takes names with commas and no blanks between them: pixels,warps (see"),
+        ("--against=blur warps", "--against takes names with commas and no blanks between them: blur,warps (see"),
         (
             "--data.labels 3",
             "train has no option --data.labels, did you mean --data.labeled or --data.unlabeled? (see",
@@ -1146,6 +1154,23 @@ def test_options_that_cannot_be_read_are_one_sentence(rejected, words, sentence,
     assert said.count("\n") == 1
     assert os.environ["COLUMNS"] == "40"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_list_with_blanks_in_place_of_commas_is_answered_with_commas(rejected, finished):
+    told = "--attacks takes names with commas and no blanks between them: pgd,gridadv (see unperturbed evaluate DIR"
+    assert told in rejected("evaluate", finished, "--attacks", "pgd,", "gridadv", "--images", "5")
+    assert told in rejected("evaluate", finished, "--attacks", "pgd", "gridadv")
+
+
+def test_all_options_whose_help_speaks_of_commas_are_known_as_lists(capsys):
+    for command, options in LISTS.items():
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        shown = re.sub(r"[│\s]+", " ", capsys.readouterr().out).split(" --")
+        assert [f"--{words.split()[0]}" for words in shown if "separated by commas" in words] == list(options), (
+            command
+        )
+    assert {command for command in COMMANDS if command not in LISTS} == {"pack", "surface", "list", "demo"}
 
 
 def test_a_number_that_may_be_none_is_read_and_shown_as_such(capsys):

@@ -740,6 +740,7 @@ def test_options_that_fit_nothing_are_refused_before_anything_is_attacked(runs, 
 @pytest.mark.parametrize("name", ["page.pdf", "page", "page.html.png"])
 def test_a_page_that_no_browser_would_open_is_refused(runs, tmp_path, name):
     out = tmp_path / name
+        (["--attacks", "a b"], ": name some, with commas between several"),
     sentence = refused([runs[0]], out)
     assert (
         f"{out} does not end in .html or .htm, but the page is HTML: name it {out.with_suffix('.html')}" in sentence

@@ -332,6 +332,7 @@ def test_sets_of_attacks_are_chosen_by_their_name_and_no_attack_twice():
     [
         ("pdg", "there is no attack 'pdg', did you mean 'pgd'? (there are fgsm, pgd"),
         ("pgd,gridav.t", "there is no attack 'gridav.t', did you mean 'gridadv.t'?"),
+        ("pgd gridadv", "there is no attack 'pgd gridadv': put commas between several, as pgd,gridadv (there are"),
         ("spatail", "there is no attack 'spatail', did you mean 'spatial'?"),
         ("zzzzzz", "there is no attack 'zzzzzz' (there are fgsm"),
         ("", "there is no attack '' (there are fgsm"),

@@ -567,6 +567,8 @@ def test_without_an_experiment_all_are_listed(capsys):
         (("table-3", "--share", "3/2"), "--share must be I/N with I from 1 to N"),
         (("table-3", "--only", "nothing"), "--only 'nothing' leaves none of 10 runs: match whole names"),
         (("table-3", "--seeds", "0", "-1"), "--seeds must be whole numbers from 0 on, got -1"),
+        (("table-3", "--only", "*at* *srt*"), "by patterns, as '*srt*', with commas between several"),
+        (("table-3", "--without", "cw ddn"), "to leave for later: put commas between several, as cw,ddn"),
         (("--scale", "smoke", "table-3"), "reproduce needs an experiment first, or all"),
         (("--collect", "results"), "reproduce needs an experiment first, or all"),
         (("table-3", "--slow-images", "0"), "--slow-images"),

@@ -37,6 +37,16 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f", did you mean {names[close[0]]!r}?" if close else ""
 
 
+def nearest_in_list(word: str, known: Iterable[str]) -> str:
+    """What `nearest` says of a word in a list with commas; of several with blanks, where the commas go."""
+    return f": put commas between several, as {with_commas(word)}" if len(word.split()) > 1 else nearest(word, known)
+
+
+def with_commas(words: str) -> str:
+    """These words with commas between them in place of blanks."""
+    return ",".join(words.replace(",", " ").split())
+
+
 def is_number(value: object) -> bool:
     """Whether it is a number, and none with so many digits that it is more than any float."""
     return isinstance(value, float) or (isinstance(value, int) and abs(value) < 1e300)

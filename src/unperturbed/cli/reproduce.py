@@ -17,7 +17,7 @@ from ..experiments.planning import BASIS, PlannedRun, expected, planned, require
 from ..experiments.reproduction import Reproduction
 from ..experiments.results import FOLDER, collect, found_in, present, write_page
 from ..experiments.scales import SCALES, Scale, usual_network
-from ..printing import counted, nearest, printable, quoted
+from ..printing import counted, nearest_in_list, printable, quoted
 from ..progress import watching
 from ..recipes.budgets import REASONS
 from ..runtime import pick_device
@@ -114,7 +114,7 @@ def ordered(
         require_count("--slow-images", command.slow_images)
     for name in left_for_later(command):
         if name not in REASONS:
-            raise ValueError(f"there is no attack {name!r} to leave for later{nearest(name, REASONS)}")
+            raise ValueError(f"there is no attack {name!r} to leave for later{nearest_in_list(name, REASONS)}")
     if command.beside < 0:
         raise ValueError(f"--beside must be a whole number from 0 on, got {command.beside}")
     seeds = tuple(dict.fromkeys(command.seeds))

@@ -5,10 +5,11 @@ import io
 import os
 import re
 import sys
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, redirect_stderr
+from itertools import takewhile
 
-from ..printing import quoted, shortened
+from ..printing import quoted, shortened, with_commas
 
 COLOR = re.compile("\x1b\\[[0-9;]*m")
 BORDER = re.compile(r"^\s*[│|] ?|\s*[│|]\s*$")
@@ -16,6 +17,15 @@ BETWEEN_SECTIONS = re.compile(r"^[\s─-]+$")
 WIDE = "10000"
 """columns in which no line of a box is broken"""
 SEVERAL = {"int": "whole numbers", "float": "numbers"}
+LISTS = {
+    "train": ("--against",),
+    "evaluate": ("--attacks",),
+    "predict": ("--attacks",),
+    "report": ("--attacks",),
+    "curve": ("--attacks",),
+    "reproduce": ("--only", "--without"),
+}
+"""options of each command that take several names with commas between them"""
 
 
 @contextmanager
@@ -32,7 +42,7 @@ def told_in_a_sentence(usage: str, arguments: list[str]) -> Generator[None]:
     except SystemExit:
         if sections := sections_of(box.getvalue()):
             advice = f"({meaning(sections)}see unperturbed {usage} --help)"
-            sentence = f"{sentence_of(sections, usage.split()[0])} {advice}"
+            sentence = f"{sentence_of(sections, usage.split()[0], arguments)} {advice}"
             box = io.StringIO(f"unperturbed: {shortened(sentence, 1000)}\n")
         raise
     finally:
@@ -61,7 +71,7 @@ def sections_of(box: str) -> list[list[str]]:
     return [section for section in sections if section]
 
 
-def sentence_of(sections: list[list[str]], command: str) -> str:
+def sentence_of(sections: list[list[str]], command: str, arguments: Sequence[str]) -> str:
     """What the box says: option, value and what is expected, as far as it has one of the forms that are known."""
     said = " ".join(sections[0])
     if found := re.match(r"Error parsing (\S+): (.*)", said):
@@ -74,7 +84,7 @@ def sentence_of(sections: list[list[str]], command: str) -> str:
     if found := re.match(r"Missing value for argument '(\S+)'\. Expected (\d+) values\.$", said):
         return f"{found[1]}: expected {'a value' if found[2] == '1' else f'{found[2]} values'} behind it"
     if found := re.match(r"Unrecognized options: (.*)", said):
-        return unknown(found[1].split(", "), sections, command)
+        return unknown(found[1].split(", "), sections, command, arguments)
     return said
 
 
@@ -93,11 +103,24 @@ def expected_of_several(said: str) -> str:
     return f"expected {len(kinds)} {what}, got {quoted(' '.join(ast.literal_eval(found[1])))}"
 
 
-def unknown(words: list[str], sections: list[list[str]], command: str) -> str:
+def unknown(words: list[str], sections: list[list[str]], command: str, arguments: Sequence[str]) -> str:
     """Of words that belong to no option, or are none, and which options are nearly called so."""
     options = [word for word in words if word.startswith("-")]
     if not options:
+        if told := in_list_with_blanks(words[0], command, arguments):
+            return told
         return f"{command} has no use for {quoted(' '.join(words))}: no option before it takes that"
     others = [line.split()[0] for section in sections[1:] for line in section if line.startswith("--")]
     nearly = f", did you mean {' or '.join(dict.fromkeys(others[:3]))}?" if others else ""
     return f"{command} has no option {', '.join(options)}{nearly}"
+
+
+def in_list_with_blanks(word: str, command: str, arguments: Sequence[str]) -> str | None:
+    """What to say of a word that belongs to an option before it, whose values have commas between them."""
+    for place, argument in enumerate(arguments):
+        option, _, first = argument.partition("=")
+        behind = list(takewhile(lambda each: not each.startswith("-"), arguments[place + 1 :]))
+        if option in LISTS.get(command, ()) and word in behind:
+            names = with_commas(" ".join([first, *behind]))
+            return f"{option} takes names with commas and no blanks between them: {names}"
+    return None

@@ -106,7 +106,7 @@ def planned(
     if runs and not kept:
         raise ValueError(
             f"--only {quoted(only)} leaves none of {len(runs)} runs: match whole names, as {runs[0].name}, by "
-            "patterns, as '*srt*'"
+            "patterns, as '*srt*', with commas between several"
         )
     return kept
 

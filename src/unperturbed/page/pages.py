@@ -83,7 +83,8 @@ def write_page(
     attacks = None if page.attacks is None else [word.strip() for word in page.attacks.split(",")]
     for name in attacks or ():
         if name not in known:
-            raise ValueError(f"no report holds an attack {name!r}, they hold {', '.join(sorted(known))}: name some")
+            there = f"they hold {', '.join(sorted(known))}"
+            raise ValueError(f"no report holds an attack {name!r}, {there}: name some, with commas between several")
     for group in groups if page.surfaces else ():
         require_image(group, page.around)
     with threads(threads_for(groups)):

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from ..neighborhoods import L0, L2, Blur, Color, Composed, Linf, Neighborhood, Spatial
 from ..objectives import Mixture, Objective
-from ..printing import nearest, quoted
+from ..printing import nearest_in_list, quoted
 from ..recipe import Recipe
 from ..schedules import Ramp
 from ..solvers import FGSM, NFGSM, PGD, Sequential, Solver, WorstOfK
@@ -47,10 +47,12 @@ def perturbations_in(names: str) -> list[str]:
     for name in asked:
         if not name:
             raise ValueError(
-                f"--against names nothing, or has a comma too many, in {quoted(names)}: choose of {known}"
+                f"--against names nothing, or has a comma too many or a blank behind one, in "
+                f"{quoted(names)}: choose of {known}"
             )
         if name not in PERTURBATIONS:
-            raise ValueError(f"--against has no {quoted(name)}{nearest(name, PERTURBATIONS)} (there are {known})")
+            near = nearest_in_list(name, PERTURBATIONS)
+            raise ValueError(f"--against has no {quoted(name)}{near} (there are {known})")
     return asked
 
 

@@ -20,7 +20,7 @@ from ..attacks import (
     random,
 )
 from ..neighborhoods import Blur, Color, Linf, Spatial, TurnThenShift, require_radius
-from ..printing import nearest
+from ..printing import nearest_in_list
 from ..solvers import PGD, Grid, require_count, require_positive
 from ..surfaces import Scenario
 
@@ -176,4 +176,4 @@ def require_attack(name: str) -> None:
     """Refuse a name that no attack has."""
     known = [*REASONS, *SETS, "all"]
     if name not in REASONS:
-        raise ValueError(f"there is no attack {name!r}{nearest(name, known)} (there are {', '.join(known)})")
+        raise ValueError(f"there is no attack {name!r}{nearest_in_list(name, known)} (there are {', '.join(known)})")

@@ -1,9 +1,9 @@
-"""The alarm for a collapsing C(x), and what is blamed for a loss that is no number."""
+"""The alarm for a collapsing C(x), and what to lower for a loss that is no number."""
 
 import pytest
 
 from unperturbed.averaging import Average
-from unperturbed.guards import CollapseAlarm, blame, has_robust_term, normalizes_apart, require_use_by
+from unperturbed.guards import CollapseAlarm, has_robust_term, normalizes_apart, require_use_by, to_lower
 from unperturbed.models import DigitsCNN, SmallCNN
 from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Standard
 from unperturbed.recipe import SGD, Recipe, Teacher
@@ -172,13 +172,15 @@ def test_unlabeled_images_count_in_the_at_of_a_teacher_whose_own_average_labels_
 
 
 @pytest.mark.parametrize(
-    ("standard_is_finite", "optimizer", "words"),
+    ("optimizer", "objective", "words"),
     [
-        (True, SGD(), "objective.weight or objective.solver"),
-        (False, SGD(rate=Cyclic(peak=7.0)), "optimizer.rate.peak = 7.0"),
-        (False, SGD(rate=Piecewise(rate=9.0)), "optimizer.rate.rate = 9.0"),
-        (False, SGD(rate=lambda progress: 1.0), "optimizer.rate"),
+        (SGD(rate=Cyclic(peak=7.0)), AT(), "optimizer.rate.peak = 7.0"),
+        (SGD(rate=Piecewise(rate=9.0)), Standard(), "optimizer.rate.rate = 9.0"),
+        (SGD(rate=lambda progress: 1.0), Standard(), "optimizer.rate"),
+        (SGD(rate=Cyclic(peak=7.0)), SRT(weight=1e30), "optimizer.rate.peak = 7.0 or objective.weight = 1e+30"),
+        (SGD(rate=Piecewise(rate=9.0)), UAT(weight=2.0), "optimizer.rate.rate = 9.0 or objective.weight = 2.0"),
     ],
 )
-def test_blame_names_the_field_and_its_value(standard_is_finite, optimizer, words):
-    assert blame(standard_is_finite, optimizer).startswith(words)
+def test_whatever_may_have_made_a_loss_infinite_is_to_be_lowered(optimizer, objective, words):
+    assert to_lower(optimizer, objective, robust_alone=False) == words
+    assert to_lower(optimizer, objective, robust_alone=True).startswith("objective.weight or objective.solver (only")

@@ -179,17 +179,19 @@ def with_checksum(recipe: Recipe, found: str) -> Recipe:
     return replace(recipe, data=replace(recipe.data, sha256=found))
 
 
-def blame(standard_is_finite: bool, optimizer: SGD) -> str:
-    """The field of a recipe that most likely made a loss infinite, and its value."""
-    if standard_is_finite:
+def to_lower(optimizer: SGD, objective: Objective, *, robust_alone: bool) -> str:
+    """The fields of a recipe to lower where a loss is not finite, with their values: nobody knows which it was."""
+    if robust_alone:
         return "objective.weight or objective.solver (only the robust term is not finite)"
     match optimizer.rate:
         case Piecewise(rate=rate):
-            return f"optimizer.rate.rate = {rate}"
+            field_of_rate = f"optimizer.rate.rate = {rate}"
         case Cyclic(peak=peak):
-            return f"optimizer.rate.peak = {peak}"
+            field_of_rate = f"optimizer.rate.peak = {peak}"
         case _:
-            return "optimizer.rate"
+            field_of_rate = "optimizer.rate"
+    weighted = isinstance(objective, SRT | TRADES | KLR | UAT)
+    return f"{field_of_rate} or objective.weight = {objective.weight}" if weighted else field_of_rate
 
 
 def done_in_vain(recipe: Recipe, held_out: int) -> list[str]:

@@ -13,7 +13,7 @@ from .averaging import estimate_batchnorm, freshly_estimated, require_average, r
 from .batches import ProportionalBatches
 from .cutting import require_parts
 from .engine import Engine, engine_for
-from .guards import CollapseAlarm, DivergedError, blame, has_robust_term, normalizes_apart
+from .guards import CollapseAlarm, DivergedError, has_robust_term, normalizes_apart, to_lower
 from .images import Images, for_statistics
 from .inputs import as_float
 from .objectives import Terms
@@ -117,8 +117,8 @@ class Trainer:
             return
         found = "loss is" if min(standard, robust) < self.recipe.steps else "weights are"
         raise DivergedError(
-            f"the {found} not finite from step {min(standard, robust, self.step)} on; most likely to blame is "
-            f"{blame(standard > robust, self.recipe.optimizer)}: lower it"
+            f"the {found} not finite from step {min(standard, robust, self.step)} on: lower "
+            f"{to_lower(self.recipe.optimizer, self.recipe.objective, robust_alone=standard > robust)}"
         )
 
     @torch.no_grad()

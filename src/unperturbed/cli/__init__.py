@@ -80,9 +80,14 @@ def too_little_memory(error: Exception) -> str:
     """What to say where memory ran out in a place that has no advice of its own."""
     if FULL in str(error):
         return "the GPU has no memory left: end other processes that use it, or choose another --device"
-    wanted = re.search(r"tried to allocate ([\d.]+ \w+)", str(error), re.IGNORECASE)
-    for_what = f" for another {wanted[1]}" if wanted else ""
+    wanted = re.search(r"tried to allocate ([\d.]+) (\w+)", str(error), re.IGNORECASE)
+    for_what = f" for another {in_gib(*wanted.groups())}" if wanted else ""
     return f"not enough memory{for_what}: ask for less, as smaller images or fewer points, or use a machine with more"
+
+
+def in_gib(size: str, unit: str) -> str:
+    """A size as an error of torch says it, whose bytes nobody can read where they are many."""
+    return f"{int(size) / 2**30:,.2f} GiB" if unit == "bytes" else f"{size} {unit}"
 
 
 def make_streams_take_everything() -> None:

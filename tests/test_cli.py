@@ -138,6 +138,8 @@ def test_a_name_that_no_file_can_have_is_refused_in_a_sentence(words, trained):
 def test_the_version_is_that_of_the_package(capsys):
     main(["--version"])
     assert capsys.readouterr().out.strip() == unperturbed.__version__
+    main(["--help"])
+    assert "--version" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

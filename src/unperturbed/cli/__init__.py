@@ -106,6 +106,7 @@ def dispatch(words: list[str]) -> None:
         print("unperturbed: robust training with few labels\n\ncommands (each has --help):")
         for name, command in COMMANDS.items():
             print(f"  {name:10} {(command.__doc__ or '').strip()}")
+        print("\n--version names the version")
         return
     if words[0] == "--version":
         print(__version__)

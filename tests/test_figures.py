@@ -240,12 +240,12 @@ def test_a_report_of_a_newer_version_is_refused(runs, refused):
 
 
 def test_a_sweep_of_a_newer_version_is_refused(runs, refused):
-    (runs / "low" / "sweep.json").write_text('{"format": 99}')
-    sentence = refused("curve", "perturbation", "low", "--attacks", "pgd")
-    assert (
-        "low/sweep.json is no sweep that this version can read (a newer version of unperturbed wrote it" in sentence
-    )
-    assert sentence.endswith(": update unperturbed")
+    found = {"format": 1, "eps": 0.15, "sweep": [{"fraction": 1.0, "report": {"format": 99}}]}
+    for tree in ({"format": 99}, found):
+        (runs / "low" / "sweep.json").write_text(json.dumps(tree))
+        sentence = refused("curve", "perturbation", "low", "--attacks", "pgd")
+        assert "low/sweep.json is no sweep that this version can read (a newer version of unperturbed wr" in sentence
+        assert sentence.endswith(": update unperturbed")
 
 
 def test_runs_of_different_data_sets_are_refused(runs, refused):

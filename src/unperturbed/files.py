@@ -18,7 +18,7 @@ WRITTEN_WITHOUT_LOCK = (".report", ".trust", ".sweep", ".attack.json.", ".reprod
 """how the names of files begin that an evaluation may be writing while nobody trains"""
 
 
-class NewerFormatError(Exception):
+class NewerFormatError(ValueError):
     """A file is in a format that only later versions know."""
 
 
@@ -113,7 +113,8 @@ def refused_if_damaged(source: str, kind: str, remedy: str, *, of: str = "unpert
     try:
         yield
     except NewerFormatError:
-        reason, remedy = "that this version can read (a newer version of unperturbed wrote it)", "update unperturbed"
+        told = "that this version can read (a newer version of unperturbed wrote it): update unperturbed"
+        raise NewerFormatError(f"{printable(source)} is no {kind} {told}") from None
     except DAMAGE as error:
         reason = f"of {of} ({type(error).__name__}: {shortened(error)})"
     except ValueError as error:

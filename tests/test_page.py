@@ -638,6 +638,16 @@ def test_data_sets_whose_files_have_one_name_are_told_apart(tmp_path):
     assert alone.title == "mine.npz"
 
 
+def test_progress_tells_runs_on_two_data_sets_apart_where_one_recipe_made_them(runs, tmp_path, capsys):
+    data, recipe = write_hostile_data(tmp_path / "mine.npz"), small("digits-pixel-standard")
+    make_run(tmp_path / "other", replace(recipe, data=replace(recipe.data, name=str(data), labeled=60)))
+    words = ["--images", "4", "--no-surfaces", "--out", str(tmp_path / "page.html")]
+    cli.main(["report", str(runs[0]), str(tmp_path / "other"), *words])
+    told = re.findall(r"^pictures: (\S+) on (.*), 4 of 4 images", capsys.readouterr().err, re.MULTILINE)
+    assert len(told) == len(set(told)) == 4
+    assert {subject for _, subject in told} == {"Standard for digits", "Standard for mine.npz"}
+
+
 def refused(arguments, out):
     quick = ["--images", "4", *([] if "--points" in arguments else ["--points", "3"])]
     with pytest.raises(SystemExit) as stop:
@@ -730,6 +740,7 @@ def test_a_report_on_other_images_is_refused(runs, tmp_path):
         (["--points", "1"], "--points must be odd and at least 3, so that the image itself is in the middle, got 1"),
         (["--points", "4"], "--points must be odd and at least 3, so that the image itself is in the middle, got 4"),
         (["--attacks", "nope"], "no report holds an attack 'nope', they hold fgsm, randadv"),
+        (["--attacks", "a b"], ": name some, with commas between several"),
     ],
 )
 def test_options_that_fit_nothing_are_refused_before_anything_is_attacked(runs, tmp_path, capsys, options, words):
@@ -740,7 +751,6 @@ def test_options_that_fit_nothing_are_refused_before_anything_is_attacked(runs, 
 @pytest.mark.parametrize("name", ["page.pdf", "page", "page.html.png"])
 def test_a_page_that_no_browser_would_open_is_refused(runs, tmp_path, name):
     out = tmp_path / name
-        (["--attacks", "a b"], ": name some, with commas between several"),
     sentence = refused([runs[0]], out)
     assert (
         f"{out} does not end in .html or .htm, but the page is HTML: name it {out.with_suffix('.html')}" in sentence

@@ -93,7 +93,9 @@ def draw_pictures(
         copies.append(attacked_images(group.runs[place], result, attack, x, before[place], device))
         if watcher is not None:
             standing = (copies[-1][1] == before[place]).double().mean().item()
-            watcher.attacked(f"{result.name} on {group.runs[place].title}", len(x), len(x), standing)
+            watcher.attacked(
+                f"{result.name} on {group.runs[place].title} for {group.title}", len(x), len(x), standing
+            )
     kept = list(range(len(places)))
     sheets = all_sheets(x, copies, kept)
     while (size := sum(len(sheet) for sheet, _ in sheets)) > room and len(kept) > 1:

@@ -351,6 +351,7 @@ def test_the_plan_tells_runs_minutes_their_basis_and_what_is_there(tmp_path, cap
     assert len(lines) == 4
     assert sum(line.endswith("done |") for line in lines) == 2
     assert sum(line.endswith("missing |") for line in lines) == 2
+    assert plan.splitlines()[-1].endswith("(expected on one core: 0.5 seconds for each run)")
     paper = reproduce("table-4", "--scale", "paper", "--plan", "--out", tmp_path / "none", capsys=capsys)
     assert "results/training-speed.json" in paper
     assert not (tmp_path / "none").exists()
@@ -566,9 +567,9 @@ def test_without_an_experiment_all_are_listed(capsys):
         (("tabel-3",), "there is no experiment 'tabel-3', did you mean 'table-3'?"),
         (("table-3", "--share", "3/2"), "--share must be I/N with I from 1 to N"),
         (("table-3", "--only", "nothing"), "--only 'nothing' leaves none of 10 runs: match whole names"),
-        (("table-3", "--seeds", "0", "-1"), "--seeds must be whole numbers from 0 on, got -1"),
         (("table-3", "--only", "*at* *srt*"), "by patterns, as '*srt*', with commas between several"),
         (("table-3", "--without", "cw ddn"), "to leave for later: put commas between several, as cw,ddn"),
+        (("table-3", "--seeds", "0", "-1"), "--seeds must be whole numbers from 0 on, got -1"),
         (("--scale", "smoke", "table-3"), "reproduce needs an experiment first, or all"),
         (("--collect", "results"), "reproduce needs an experiment first, or all"),
         (("table-3", "--slow-images", "0"), "--slow-images"),

@@ -13,7 +13,16 @@ from ..experiments.genuine import require_data
 from ..experiments.lacking import lacking
 from ..experiments.layout import aligned
 from ..experiments.marked import check_scale, mark_scale
-from ..experiments.planning import BASIS, PlannedRun, expected, planned, require_recipes, shared, state_of
+from ..experiments.planning import (
+    BASIS,
+    SMOKE_BASIS,
+    PlannedRun,
+    expected,
+    planned,
+    require_recipes,
+    shared,
+    state_of,
+)
 from ..experiments.reproduction import Reproduction
 from ..experiments.results import FOLDER, collect, found_in, present, write_page
 from ..experiments.scales import SCALES, Scale, usual_network
@@ -231,5 +240,6 @@ def plan_text(command: Reproduce, runs: list[PlannedRun], out: Path) -> str:
             )
         )
     heading = ("run", "network", "steps x batch", "minutes of training", "of attacks", "here")
-    words = f"{counted(len(rows), 'run')} in {out}, {counted(round(left), 'minute')} left ({BASIS})"
+    basis = SMOKE_BASIS if command.scale == "smoke" else BASIS
+    words = f"{counted(len(rows), 'run')} in {out}, {counted(round(left), 'minute')} left ({basis})"
     return f"{aligned(heading, rows)}\n\n{words}" if rows else "nothing needs to be trained"

@@ -50,6 +50,7 @@ ATTACKED_AT_ONCE: Mapping[type, int] = {WideResNet: 125}
 evaluation ends between two; others are attacked in batches of the usual size"""
 SMOKE_SECONDS = 0.5
 """that a smoke run takes on one core"""
+SMOKE_BASIS = f"expected on one core: {SMOKE_SECONDS} seconds for each run"
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32), "digits": (1, 8, 8)}
 
 
@@ -144,7 +145,7 @@ class Expected:
 
 
 def expected(run: PlannedRun, without: tuple[str, ...] = (), slow_images: int | None = None) -> Expected:
-    """How long a run takes from its first step to its last attack, on the basis that BASIS states.
+    """How long a run takes from its first step to its last attack, on the basis that BASIS states, or SMOKE_BASIS.
 
     Attacks that are left for later do not count; those that take long may be made on fewer images.
     """

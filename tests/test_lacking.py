@@ -69,6 +69,16 @@ def test_surfaces_fractions_and_minutes_count_too(run, shown, tmp_path, asked):
     ]
 
 
+def test_minutes_that_another_experiment_shows_are_not_missing(tmp_path):
+    name = "cifar10-spatial-srt-seed-0"
+    evidence = files.loads((RESULTS / "paper" / f"{name}.json").read_text(encoding="utf-8"))
+    files.write(replace(evidence, together=2), tmp_path)
+    for experiment, timed in (("table-3", False), ("table-8", True)):
+        (run,) = planned([experiments()[experiment]], "paper", "own", [0], name)
+        assert run.alone, "whoever makes it leaves the device to it, so that its minutes count everywhere"
+        assert lacking([run], tmp_path) == ([run] if timed else [])
+
+
 def test_evidence_by_another_recipe_shows_nothing(run, shown, tmp_path):
     files.write(replace(shown, recipe=replace(shown.recipe, steps=7)), tmp_path)
     assert lacking([run], tmp_path) == [run]

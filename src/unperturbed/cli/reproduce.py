@@ -57,9 +57,8 @@ class Reproduce:
     only: str = "*"
     """only runs whose names match one of these patterns, separated by commas: 'mnist-*,*-srt-seed-0'"""
     missing: bool = False
-    """only runs of which the evidence in the folder --results lacks something that is asked for, or minutes of a run
-    alone, whichever experiment shows them; where one ends with the weights of its evidence, attacks that this holds
-    are not made again"""
+    """only runs of which the evidence in the folder --results lacks something that these experiments show; where one
+    ends with the weights of its evidence, attacks that this holds are not made again"""
     without: str = ""
     """attacks that are left for later, separated by commas"""
     slow_images: int | None = None

@@ -62,6 +62,8 @@ class PlannedRun:
     seed: int
     scale: Scale
     network: Network
+    timed: bool
+    """whether any experiment shows its minutes; its trial says whether one that is named does"""
 
     @property
     def name(self) -> str:
@@ -76,7 +78,7 @@ class PlannedRun:
     @property
     def alone(self) -> bool:
         """Whether it has a device for itself: it is timed, or its network fills the device."""
-        return self.trial.timed or not isinstance(self.recipe.model, SmallCNN | ResNet | DigitsCNN)
+        return self.timed or not isinstance(self.recipe.model, SmallCNN | ResNet | DigitsCNN)
 
 
 def planned(
@@ -90,11 +92,12 @@ def planned(
 ) -> list[PlannedRun]:
     """All runs that these experiments need, each once; a run is timed wherever any experiment asks for that."""
     everywhere = (trial for experiment in experiments().values() for trial in experiment.trials)
-    timed = {trial.name for trial in everywhere if trial.timed and timing}
+    timed = {trial.name for trial in everywhere if trial.timed}
     trials = merged([trial for experiment in chosen for trial in experiment.trials]).values()
     runs = [
         PlannedRun(
-            trial=replace(trial, timed=trial.name in timed),
+            trial=replace(trial, timed=trial.timed and timing),
+            timed=trial.name in timed and timing,
             seed=seed,
             scale=scale,
             network=network if substituted(trial.recipe, network) else "own",

@@ -393,6 +393,15 @@ def test_a_download_with_the_wrong_checksum_is_refused(website):
     assert "cifar10 arrived damaged from https://www.cs.toronto.edu/~kriz/" in text
 
 
+def test_a_cache_that_cannot_be_written_is_not_blamed_on_the_network(website, monkeypatch, tmp_path):
+    website("cifar10", {"cifar-10-binary.tar.gz": b"what is there"})
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("UNPERTURBED_CACHE", str(tmp_path / "file"))
+    text = message(OSError, "cifar10")
+    assert text.startswith(f"could not write {tmp_path / 'file' / 'cifar10' / 'cifar-10-binary.tar.gz'} (")
+    assert "download" not in text
+
+
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10"])
 def test_offline_and_absent_says_where_to_put_the_files(website, name):
     source = SOURCES[name]

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .files import at_home
+from .files import at_home, require_writable
 from .formats import LABELED_PARTS, Parts, read_cifar, read_mnist, read_own_arrays
 from .inputs import check_labels
 from .misnamed import no_data_set, require_folder
@@ -198,6 +198,7 @@ def _downloaded(name: str, source: Source) -> Path:
     pooch.get_logger().setLevel("WARNING")
     folder = cache() / name
     registry = {file: f"md5:{checksum}" for file, checksum in source.checksums.items()}
+    require_writable([folder / file for file in registry if not (folder / file).exists()])
     store = pooch.create(path=folder, base_url=source.url, registry=registry)
     try:
         for file in registry:

@@ -248,6 +248,13 @@ def test_a_sweep_of_a_newer_version_is_refused(runs, refused):
         assert sentence.endswith(": update unperturbed")
 
 
+def test_a_sweep_that_cannot_be_written_is_refused_before_anything_is_attacked(runs, refused, monkeypatch):
+    (runs / "low" / "sweep.json").mkdir()
+    monkeypatch.setattr("unperturbed.sweeps.evaluate", pytest.fail)
+    sentence = refused("curve", "perturbation", "low", "--attacks", "pgd")
+    assert "could not write low/sweep.json (it is a directory)" in sentence
+
+
 def test_runs_of_different_data_sets_are_refused(runs, refused):
     recipe = json.loads((runs / "high" / "recipe.json").read_text())
     recipe["data"]["name"] = "mnist"

@@ -29,7 +29,7 @@ from ..recipes import usual_budget
 from ..recipes.against import attacks_for
 from ..recipes.budgets import SETS, Budget, chosen, expanded
 from ..solvers import require_count
-from ..sweeps import Sweep, sweep
+from ..sweeps import FILE, Sweep, sweep
 from .evaluate import warn_of_other_data
 from .options import leading_words, parse_with_budget, refuse_options
 
@@ -165,6 +165,7 @@ def swept(command: Curve, runs: Sequence[Run], attacks: Sequence[str]) -> list[S
     dataset = load(runs[0].recipe.data.name, command.data)
     images, labels = dataset.test_images[: command.images], dataset.test_labels[: command.images]
     models = [run.model(dataset) for run in runs]
+    require_writable([run.path / FILE for run in runs])
     warn_of_other_data(runs, dataset)
     with watching() as watcher:
         found: list[Sweep] = []

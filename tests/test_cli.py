@@ -1083,6 +1083,10 @@ def test_a_misspelt_command_is_answered_with_the_nearest(refused):
     assert "there is no command 'evalute', did you mean 'evaluate'?" in refused("evalute", "runs/mine")
 
 
+def test_a_misspelt_kind_of_list_is_answered_with_the_nearest(refused):
+    assert "there is no list of 'Attack', did you mean 'attacks'? (there are recipes, " in refused("list", "Attack")
+
+
 def test_a_misspelt_recipe_is_answered_with_the_nearest(refused):
     sentence = refused("train", "digits-pixel-slt", "--out", "mine")
     assert "there is no recipe 'digits-pixel-slt', did you mean 'digits-pixel-srt'?" in sentence

@@ -10,6 +10,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from ..experiments.catalog import experiments
+from ..printing import nearest
 from ..recipe import PARTS
 from ..recipes import RECIPES, usual_budget
 from ..recipes.budgets import REASONS, SETS, Budget
@@ -45,7 +46,7 @@ def catalog(arguments: list[str]) -> None:
     kind, *more = words or KINDS[:1]
     command = parse(List, [*more, *rest], usage="list [KIND]")
     if kind not in KINDS:
-        raise ValueError(f"there is no list of {kind!r} (there are {', '.join(KINDS)})")
+        raise ValueError(f"there is no list of {kind!r}{nearest(kind, KINDS)} (there are {', '.join(KINDS)})")
     if command.data is not None and kind not in OF_DATA and not command.json:
         raise ValueError(
             f"there is one list of {kind} for all data: leave --data out, or list {' or '.join(OF_DATA)}"

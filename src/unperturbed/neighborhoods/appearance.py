@@ -160,11 +160,11 @@ class Color:
 def spread(variance: Tensor, size: int) -> Tensor:
     """exp(variance / 2 * Laplacian) - 1 on a row of pixels with closed ends, shape (B, 1, size, size).
 
-    Cosines are the eigenvectors of that Laplacian, (1, -2, 1); without the 1, no spread is exactly nothing.
+    Cosines are the eigenvectors of that Laplacian, (1, -2, 1); without the 1, no spread is exactly nothing,
+    nor has the constant one, which does not decay, a part in it.
     """
     k = torch.arange(size, device=variance.device, dtype=variance.dtype)
     waves = torch.cos(pi / size * torch.outer(k, k + 0.5)) * sqrt(2 / size)
-    waves[0] = sqrt(1 / size)
     decay = torch.expm1(variance * (torch.cos(pi / size * k) - 1))
     return (waves.T @ (decay.unsqueeze(2) * waves)).unsqueeze(1)
 

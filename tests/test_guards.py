@@ -1,9 +1,19 @@
 """The alarm for a collapsing C(x), and what to lower for a loss that is no number."""
 
+from dataclasses import replace
+
 import pytest
 
 from unperturbed.averaging import Average
-from unperturbed.guards import CollapseAlarm, has_robust_term, normalizes_apart, require_use_by, to_lower
+from unperturbed.guards import (
+    CollapseAlarm,
+    has_robust_term,
+    normalizes_apart,
+    require_teachable,
+    require_use_by,
+    to_lower,
+    with_checksum,
+)
 from unperturbed.models import DigitsCNN, SmallCNN
 from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Standard
 from unperturbed.recipe import SGD, Recipe, Teacher
@@ -122,6 +132,12 @@ def test_balanced_predictions_of_two_classes_are_no_alarm():
     assert warnings_of(alarm, record(share=0.8))
 
 
+def test_half_as_many_predictions_again_as_the_most_frequent_label_has_are_no_alarm():
+    alarm = CollapseAlarm(largest_label_share=0.4)
+    assert not warnings_of(alarm, record(share=0.59))
+    assert warnings_of(alarm, record(share=0.61))
+
+
 @pytest.mark.parametrize("largest_label_share", [0.1, 0.5, 0.7, 0.9, 0.95])
 def test_a_constant_classifier_is_an_alarm_however_the_labels_are_distributed(largest_label_share):
     alarm = CollapseAlarm(largest_label_share=largest_label_share)
@@ -162,6 +178,22 @@ def test_a_labeler_that_nobody_asks_is_refused(labeler, objective, unlabeled, ad
         require_use_by(recipe, unlabeled)
     require_use_by(Recipe(objective=SRT(), labeler=labeler), 0)
     require_use_by(Recipe(objective=Mixture(objectives=(objective, SRT())), labeler=labeler), unlabeled)
+
+
+def test_a_teacher_that_sees_no_others_needs_as_many_labels_as_its_batch():
+    recipe = Recipe(batch=60, labeler="teacher", teacher=Teacher(batch=40))
+    require_teachable(recipe, 40)
+    require_teachable(replace(recipe, labeler="current"), 39)
+    with pytest.raises(ValueError, match=r"the 39 labeled images alone, fewer than its batch of 40: lower"):
+        require_teachable(recipe, 39)
+
+
+def test_a_recipe_holds_the_checksum_of_its_images_and_is_for_no_others():
+    recipe = with_checksum(Recipe(), "abc")
+    assert recipe.data.sha256 == "abc"
+    assert with_checksum(recipe, "abc") == recipe
+    with pytest.raises(ValueError, match=r"SHA-256 abc, these have def"):
+        with_checksum(recipe, "def")
 
 
 def test_unlabeled_images_count_in_the_at_of_a_teacher_whose_own_average_labels_them():

@@ -186,6 +186,9 @@ def test_best_or_second_allows_one_rival_above_and_no_more():
     assert verdict(statement, evidence("a", pgd=40), *rivals) == "fail"
     assert verdict(statement, evidence("a", pgd=50.05), *rivals) == "undecided"
     assert verdict(statement, evidence("a", pgd=60), rivals[0]) == "undecided"
+    for accuracy, place in ((70, 1), (69.5, 2)):
+        told = statement.check(Measured([evidence("a", pgd=accuracy), *rivals])).figures
+        assert f"PGD (a): place {place} of 3" in told
 
 
 def test_rivals_that_are_not_measured_yet_save_no_column_that_others_have_won():
@@ -195,6 +198,23 @@ def test_rivals_that_are_not_measured_yet_save_no_column_that_others_have_won():
     finding = statement.check(Measured([evidence("a", pgd=40), *rivals]))
     assert finding.verdict == "fail"
     assert "PGD (a): place 3 of 3" in finding.figures
+
+
+def test_cells_that_are_not_measured_are_counted():
+    finding = falls_under("w", [(Cell(name, "pgd"), 5.0) for name in "ab"]).check(Measured([evidence("a", pgd=4)]))
+    assert finding.figures.startswith("1 of 2 hold, 1 not yet measured. ")
+
+
+def test_columns_that_cannot_be_decided_yet_are_counted():
+    statement = among_the_best("best", "a", ["b", "c"], ["fgsm", "pgd"], place=1)
+    runs = [evidence("a", fgsm=60, pgd=60), evidence("b", fgsm=50, pgd=50), evidence("c", fgsm=50)]
+    assert statement.check(Measured(runs)).figures.startswith("1 of 2 hold, 1 not yet measured. FGSM")
+
+
+def test_what_is_too_close_to_tell_is_shown_before_what_holds():
+    runs = [evidence("a", fgsm=60, pgd=50), evidence("b", fgsm=50, pgd=50)]
+    figures = above("w", over("a", "b", ("fgsm", "pgd"))).check(Measured(runs)).figures
+    assert figures.index("PGD") < figures.index("FGSM")
 
 
 def test_a_goal_is_reached_or_not():
@@ -342,6 +362,12 @@ def test_the_error_over_images_is_that_of_pairs():
     difference = found.difference(Cell("a"), Cell("b"))
     share = 0.1  # Of the images, a tenth is right in the one and wrong in the other.
     assert difference.error == pytest.approx(100 * (share * (1 - share) / 999) ** 0.5)
+
+
+def test_of_a_single_image_there_is_no_error():
+    found = Measured((evidence("a", 100, images=1), evidence("b", 0, images=1)))
+    difference = found.difference(Cell("a"), Cell("b"))
+    assert (difference.points, difference.error) == (100, 0)
 
 
 def test_the_error_is_that_of_images_and_of_seeds_together():

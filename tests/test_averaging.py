@@ -16,6 +16,7 @@ from unperturbed.datasets import load
 from unperturbed.engine import Engine
 from unperturbed.images import AT_ONCE, for_statistics, parts
 from unperturbed.inputs import as_float
+from unperturbed.losses import cross_entropy
 from unperturbed.neighborhoods import Linf
 from unperturbed.objectives import AT, SRT, Batch, Mixture, Standard, Terms
 from unperturbed.solvers import FGSM, PGD
@@ -305,6 +306,18 @@ def test_remembered_solvers_answer_the_second_time_as_the_first(rng):
         f[1].weight.neg_()
     objective(f, batch, rng)
     assert [list(getattr(memory, "answers", ()) or memory.opinions) for memory in memories] == kept
+
+
+def test_worse_weights_are_judged_by_the_labels_of_those_before(rng):
+    objective, (_, labels) = remembering(SRT(solver=lambda loss, x, rng: x))
+    x, f = torch.rand(6, 1, 8, 8), network().eval()
+    batch = Batch(x, torch.arange(6), x[:0])
+    objective(f, batch, rng)
+    before = f(x).argmax(1)
+    with torch.no_grad():
+        f[4].weight.neg_()
+    labels.asked = 0
+    assert torch.equal(objective(f, batch, rng).robust, cross_entropy(f(x), before).mean())
 
 
 def test_worse_weights_are_judged_by_the_same_labels_in_a_mixture_too():

@@ -314,6 +314,13 @@ def test_the_least_noise_that_fools_is_taken_for_a_start(f, x, y):
     assert changed[fooling].float().mean() < 0.5
 
 
+def test_salt_and_pepper_are_as_frequent_as_each_other():
+    gray, right = torch.full((4, 1, 8, 8), 0.5), torch.zeros(4, dtype=torch.long)
+    noisy, _ = peppered(lambda x: torch.tensor([[0.0, 1.0]]).expand(len(x), 2), gray, right, 1, seeded())
+    assert noisy.unique().tolist() == [0.0, 1.0]
+    assert 0.4 < noisy.mean() < 0.6
+
+
 @pytest.mark.parametrize("channels", [1, 3])
 def test_no_pixel_that_pointwise_changed_can_be_taken_back(channels, rng):
     f, x = network(channels=channels), torch.rand(5, channels, 6, 6, generator=rng)

@@ -13,7 +13,7 @@ import six_by_six
 from six_by_six import predicted
 from tiny import seeded
 from unperturbed.attacks import DDN, JSMA, Attack, Bounded, MinimumNorm, Pointwise, cw_linf, mi_fgsm, pgd
-from unperturbed.attacks.jsma import contenders, most_salient_pair
+from unperturbed.attacks.jsma import Walks, contenders, most_salient_pair
 from unperturbed.datasets import load
 from unperturbed.losses import Against, cross_entropy, margin
 from unperturbed.models import DigitsCNN
@@ -330,6 +330,14 @@ def test_the_pruned_search_finds_the_best_of_all_pairs(kind, rng):
             assert salience(up, down, pair) == salience(up, down, expected)
         else:
             assert tuple(sorted(pair)) == expected
+
+
+def test_where_no_pair_is_salient_features_move_that_have_room():
+    x = torch.tensor([1.0, 0.2, 0.3, 0.4]).view(1, 1, 2, 2)
+    walks, full = Walks(torch.tensor([0]), torch.tensor([1]), x), torch.tensor([False])
+    rise, fall = torch.tensor([[9.0, -1.0, -2.0, -3.0], [9.0, -1.0, -1.0, -1.0]]).split(1)
+    moved = JSMA().advanced(walks, x, full, rise, fall).point
+    assert torch.equal(moved.flatten(), torch.tensor([1.0, 1.0, 1.0, 0.4]))
 
 
 def test_few_features_of_many_are_contenders_for_the_best_pair(rng):

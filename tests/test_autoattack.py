@@ -16,7 +16,7 @@ from unperturbed.attacks import AutoAttack, autoattack, pgd, rounds
 from unperturbed.attacks.apgd import APGD, difference_of_logits_ratio, targeted_difference_of_logits_ratio
 from unperturbed.attacks.fab import FAB
 from unperturbed.attacks.rounds import carried_out, repeated
-from unperturbed.attacks.square import Square, placed, pyramids
+from unperturbed.attacks.square import Square, moved, placed, pyramids
 from unperturbed.neighborhoods import L2, Linf
 
 BALLS = {"Linf": Linf(eps=0.06), "L2": L2(eps=0.3)}
@@ -321,6 +321,24 @@ def test_pyramids_have_two_halves_and_the_length_one(side):
     assert not shape[side:].any()
     assert not shape[:, side:].any()
     assert shape[:, side // 2].abs().max() == shape.abs().max()
+
+
+def test_what_a_change_in_l2_has_left_is_spent_in_one_square_and_taken_from_another(rng):
+    change, side = 0.01 * torch.randn(4, 3, 6, 6, generator=rng), torch.tensor(3.0)
+    here, there = (placed(change, side, seeded(number)) for number in (0, 1))
+    found = moved(change, here, there, side, 0.5, rng)
+    torch.testing.assert_close(found.flatten(1).norm(dim=1), torch.full((4,), 0.5))
+    emptied, kept = (there[0] > here[0]).expand_as(found), (there[0] + here[0] == 0).expand_as(found)
+    assert not found[emptied].any()
+    assert torch.equal(found[kept], change[kept])
+
+
+def test_half_of_the_pyramids_lie_on_their_side(rng):
+    change, side = torch.zeros(400, 1, 5, 5), torch.tensor(5.0)
+    whole = placed(change, side, rng)
+    found = moved(change, whole, whole, side, 0.5, rng)
+    turned = found[:, 0, 0, 0] * found[:, 0, -1, 0] > 0
+    assert 0.4 < turned.double().mean() < 0.6
 
 
 @both_balls

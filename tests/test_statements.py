@@ -217,6 +217,20 @@ def test_what_is_too_close_to_tell_is_shown_before_what_holds():
     assert figures.index("PGD") < figures.index("FGSM")
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        above("w", [*over("a", "b", ("fgsm",)), *over("a", "b", ("pgd",), by=7)]),
+        reaches("w", [(Cell("a", "fgsm"), 10.0), (Cell("a", "pgd"), 55.0)]),
+        falls_under("w", [(Cell("b", "fgsm"), 18.0), (Cell("b", "pgd"), 52.0)]),
+    ],
+    ids=["above", "reaches", "falls under"],
+)
+def test_what_holds_most_narrowly_is_shown_first(statement):
+    figures = statement.check(Measured([evidence("a", fgsm=20, pgd=60), evidence("b", fgsm=15, pgd=50)])).figures
+    assert figures.startswith("2 of 2 hold. PGD")
+
+
 def test_a_goal_is_reached_or_not():
     statement = reaches("goal", [(Cell("a", "autoattack"), 50.0)])
     assert verdict(statement, evidence("a", autoattack=50)) == "pass"

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import six_by_six
+from reference import attacks as slow
 from six_by_six import predicted
 from tiny import seeded
 from unperturbed.attacks import DDN, JSMA, Attack, Bounded, MinimumNorm, Pointwise, cw_linf, mi_fgsm, pgd
@@ -241,6 +242,14 @@ def test_what_changed_fools_and_what_is_wrong_already_or_cannot_be_fooled_stays(
     nn.init.zeros_(stubborn[1].weight)
     assert torch.equal(attack(stubborn, x, predicted(stubborn, x), seeded()), x)
     assert attack(f, x[:0], y[:0], seeded()).shape == (0, 1, 6, 6)
+
+
+def test_ddn_goes_step_by_step_where_its_slow_twin_goes(f, x, y):
+    means = {"steps": 20, "gamma": 0.1, "init_norm": 0.5}
+    found = DDN(**means)(f, x, y, seeded())
+    theirs = torch.stack([slow.ddn(f.eval(), image, target, **means) for image, target in zip(x, y, strict=True)])
+    assert (theirs != x).flatten(1).any(1).all()
+    torch.testing.assert_close(found, theirs, rtol=0, atol=1e-6)
 
 
 def test_ddn_comes_as_close_as_the_plane_that_divides_two_classes(rng):

@@ -10,8 +10,10 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
 from unperturbed import report as reports
+from unperturbed.files import numbers_in
 from unperturbed.packing import packed, unpacked
 from unperturbed.report import AttackResult, Report, loads, read, wilson
 from unperturbed.sweeps import means_of
@@ -54,6 +56,15 @@ def test_every_image_has_a_verdict():
     assert REPORT.survivors("pgd").tolist() == [True] * 4 + [False] * 4
     assert REPORT.survivors("gridadv").tolist() == [False, True, True, True, True, False, False, False]
     assert REPORT.worst_case().tolist() == [False, True, True, True, False, False, False, False]
+
+
+def test_a_report_may_be_on_the_weights_in_a_file_unless_it_names_others(tmp_path):
+    weights = tmp_path / "model.safetensors"
+    assert replace(REPORT, weights="cafe").is_on(weights), "no weights are there to compare"
+    save_file({"weight": torch.ones(3)}, weights)
+    assert REPORT.is_on(weights), "it names none"
+    assert replace(REPORT, weights=numbers_in(weights)).is_on(weights)
+    assert not replace(REPORT, weights="cafe").is_on(weights)
 
 
 def test_without_attacks_the_worst_case_is_the_clean_one():

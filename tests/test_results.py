@@ -145,13 +145,18 @@ def test_the_readme_says_how_the_rows_with_a_teacher_were_chosen():
 
 def test_the_page_of_results_says_how_far_apart_two_trainings_of_one_recipe_are():
     page = words_of("docs/results.md")
-    name = "cifar10-pixel-standard-resnet18-seed-0.json"
-    first, again = (read(ROOT / "results" / file) for file in (f"reproduce/paper/{name}", "standard-once-more.json"))
-    assert first.recipe == again.recipe and first.trained_by == again.trained_by
-    apart = 100 * (first.report.survivors().double() - again.report.survivors().double())
-    ends = [f"{100 * each.report.accuracy():.2f}" for each in (first, again)]
-    assert f"came to {ends[0]} and {ends[1]} clean" in page
-    assert f"{apart.mean():.2f} ± {apart.std() / len(apart) ** 0.5:.2f} apart" in page
+    pairs: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
+        ("cifar10-pixel-standard-resnet18", "standard", (), "clean"),
+        ("cifar10-pixel-srt-plusplus-selected-three-steps-60", "srt-plusplus", ("pgd",), "under PGD"),
+    )
+    for run, file, attack, words in pairs:
+        again_at = f"results/{file}-once-more.json"
+        first, again = read(ROOT / "results/reproduce/paper" / f"{run}-seed-0.json"), read(ROOT / again_at)
+        assert first.recipe == again.recipe and first.trained_by == again.trained_by
+        apart = 100 * (first.report.survivors(*attack).double() - again.report.survivors(*attack).double())
+        ends = [f"{100 * each.report.accuracy(*attack):.2f}" for each in (first, again)]
+        off = f"{apart.mean().abs():.2f} ± {apart.std() / len(apart) ** 0.5:.2f} apart"
+        assert f"came to {ends[0]} and {ends[1]} {words} (`{again_at}`), {off}" in page
 
 
 def test_the_page_of_results_says_which_runs_were_trained_before_gradients_were_mended():
@@ -771,7 +776,7 @@ def test_the_page_of_defenses_and_the_readme_say_how_far_srt_plusplus_is_above_t
     assert f"the paper's SRT has {', '.join(of_paper[:3])} and {of_paper[3]} after 120 epochs." in words
     assert plus.recipe.steps == srt.steps // 2 and "was trained for 60 epochs" in words
     assert f"{plus.seconds / 60:.1f} minutes, {plus.teacher_seconds / 60:.1f} of them the teacher's" in words
-    assert plus.together > 1, "so the page says"
+    assert (plus.together, plus.teacher_together) == (1, 1), "but for what the page says of tests"
     step, looks = int(plus.selected["step"]), plus.held_out
     assert f"from {100 * looks['accuracy'][0]:.1f} % after the first twentieth" in words
     assert f"to {100 * max(looks['accuracy']):.1f} % at step {step:,} of {plus.recipe.steps:,}, right before" in words
@@ -786,6 +791,16 @@ def test_the_page_of_defenses_and_the_readme_say_how_far_srt_plusplus_is_above_t
     last = f"under PGD of {right(plus.other, 'pgd')} % on the test images, {less:.2f} points less"
     assert f"The last weights have a robust accuracy {last}, and {right(plus.other)} % clean." in words
     assert f"{100 * plus.report.accuracy('pgd') - theirs['pgd']:.2f} points more under PGD than the" in readme
+    (slow,) = plus.on_fewer
+    few = len(slow.labels)
+    assert f"Under AutoAttack it keeps {right(slow, 'autoattack')} % of the first {few} images" in words
+    assert (
+        slow.accuracy() > plus.report.accuracy()
+        and f"easier than the rest: {right(slow)} % of them are right" in words
+    )
+    again = read(ROOT / "results/srt-plusplus-once-more.json").report
+    more = 100 * (again.accuracy("pgd") - plus.report.accuracy("pgd"))
+    assert f"{right(again)} % clean and {right(again, 'pgd')} % under PGD, {more:.2f} points more" in words
     first = found["short", "cifar10-pixel-srt-plusplus-selected-one-mean-awp"].report
     assert f"30 epochs: {right(first)} % clean and {right(first, 'pgd')} % under PGD." in words
 

@@ -51,7 +51,8 @@ the standard error over seeds where several were run. Under an attack an image c
 answer is right both before the attack and after it. One that is wrong from the start is attacked too, away from its
 wrong answer, as the robust risk asks for, and stays wrong even where that brings it to its label. A number in
 brackets says on how many of the first test images an attack was made, where it was not all of them. These may be
-harder than the rest, so such a number is compared with others on these images alone, and held against no goal.
+easier or harder than the rest, so such a number is compared with others on these images alone, and held against no
+goal.
 
 **Verdicts.** A statement that compares our numbers is decided where differences are more than two standard errors,
 of the same test images and of seeds, away from what it claims; else it is not decided, or not yet measured. Where a
@@ -59,6 +60,7 @@ single seed was run, which the line below a table's statements tells, the error 
 differently another seed would train is not in it, and the verdict is one on these runs. So do not rest much on
 differences of a few tenths of a point: Standard with ResNet-18 on CIFAR-10, trained twice by the same recipe and
 seed while 0.2.0 was made, came to 86.67 and 86.00 clean (`results/standard-once-more.json`), 0.67 ± 0.29 apart.
+SRT++ with WRN-34-10 came to 56.41 and 56.78 under PGD (`results/srt-plusplus-once-more.json`), 0.37 ± 0.26 apart.
 Where a statement holds ours against the paper's, a goal or a time, the mean over seeds decides alone.
 
 **Weights** are the last ones of a run, which the authors' code evaluates, unless a row says otherwise. Where

@@ -9,7 +9,6 @@ from itertools import pairwise
 from math import hypot, log
 from pathlib import Path
 from statistics import mean, stdev
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -1460,36 +1459,10 @@ def test_the_page_of_speed_says_how_little_images_in_doubt_cost_a_large_network(
     assert f"saves only {min(saved):.0f} to {max(saved):.0f} % of the time" in words
 
 
-@pytest.mark.parametrize("name", ["training", "attack_speed", "doubt", "quality", "gpu_tests", "side_by_side"])
+@pytest.mark.parametrize("name", ["training", "attack_speed", "doubt", "quality", "gpu_tests"])
 def test_a_benchmark_that_needs_a_gpu_says_so_and_writes_nothing(name, monkeypatch, tmp_path):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     script, out = import_module(name), tmp_path / "out.json"
     with pytest.raises(SystemExit, match="needs a GPU, and this machine has none"):
         script.main(script.Options(out=out))
     assert not out.exists()
-
-
-def test_what_runs_make_side_by_side_is_held_against_each_of_them_alone(monkeypatch):
-    import side_by_side
-
-    class Run:
-        def __init__(self, steps, batch):
-            self.step, self.steps, self.recipe = 7, steps, SimpleNamespace(batch=batch)
-
-        def steps_to_take(self):
-            self.step += self.steps
-            yield self.step
-
-    def together(steps, device, stop):
-        for each in steps:
-            next(each)
-        assert [stop(), stop()] == [False, True]
-
-    clock = iter([100.0, 101.0, 102.0, 104.0])
-    monkeypatch.setattr(side_by_side, "run_together", together)
-    monkeypatch.setattr(side_by_side, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    assert side_by_side.images_a_second([Run(10, 128), Run(30, 64)], 2.0) == [320.0, 480.0], "over all 4 seconds"
-    assert side_by_side.gain([50.0, 300.0], [100.0, 400.0]) == 1.25
-    figures = {"together": [50.0, 300.0], "alone": [100.0, 400.0], "gain": 1.25}
-    assert "| two | 50, 300 | 100, 400 | 1.25 |" in side_by_side.markdown({"groups": {"two": figures}})
-    assert {name for group in side_by_side.GROUPS.values() for name in group} <= side_by_side.CASES.keys()

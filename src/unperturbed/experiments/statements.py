@@ -5,9 +5,9 @@ same test images, and of the seeds where several were run. A statement passes wh
 many as it asks for, and fails where too few can.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from ..recipes.published import printed as printed_numbers
 from .definition import Cell, Difference, Figure, Finding, Found, Statement, Verdict
@@ -18,7 +18,15 @@ SHORT_OF_PRINT = 1.0
 """points by which ours may be short of the paper's number"""
 NOT_MEASURED = "not yet measured"
 NOTHING_TO_COMPARE = "measured, but all accuracies have fallen too far to be compared"
-WORST_FIRST: tuple[Verdict, ...] = ("fail", "undecided", "pass")
+Standing = Verdict | Literal["on few"]
+"""what becomes of one comparison: a verdict, or that fewer images were attacked than it is one on"""
+WORST_FIRST: tuple[Standing, ...] = ("fail", "undecided", "on few", "pass")
+WORDS_OF: Mapping[Standing, str] = {
+    "fail": "fail",
+    "undecided": "too close to tell",
+    "on few": "measured on fewer images",
+}
+"""how a sentence counts those that do not hold"""
 MOST_FIGURES = 4
 """comparisons that a sentence quotes"""
 
@@ -67,8 +75,8 @@ def wider(words: str, leads: Sequence[tuple[Comparison, Comparison]]) -> Stateme
     return Statement(words=words, check=check)
 
 
-Told = tuple[Verdict, float, str]
-"""a verdict, by how much it holds, and its numbers in words"""
+Told = tuple[Standing, float, str]
+"""what becomes of a comparison, by how much it holds, and its numbers in words"""
 
 
 def compared(
@@ -141,13 +149,15 @@ def beside_bounds(found: Found, bounds: Sequence[tuple[Cell, float]], *, reached
     missing = 0
     for cell, bound in bounds:
         figure = found.figure(cell)
-        if figure is None or figure.first is not None:  # A bound is one on all images.
+        if figure is None:
             missing += 1
             continue
-        verdict: Verdict = "pass" if (figure.mean >= bound - less) == reached else "fail"
+        standing: Standing = "pass" if (figure.mean >= bound - less) == reached else "fail"
         lead = figure.mean - bound if reached else bound - figure.mean
-        allowed = f" less {less:g}" if less else ""
-        told.append((verdict, lead, f"{shown(cell, figure)} against {bound:g}{allowed}"))
+        number, allowed = shown(cell, figure), f" less {less:g}" if less else ""
+        if figure.first is not None:  # A bound is one on all images.
+            standing, number = "on few", f"{number} on the first {figure.first:,} images alone,"
+        told.append((standing, lead, f"{number} against {bound:g}{allowed}"))
     return summed_up(told, missing, len(bounds))
 
 
@@ -244,9 +254,8 @@ def summed_up(told: Sequence[Told], missing: int, claims: int, least: int | None
     shown = sorted(told, key=lambda item: (WORST_FIRST.index(item[0]), item[1]))[:MOST_FIGURES]
     counts = f"{verdicts.count('pass')} of {claims} hold"
     for words, count in (
-        ("fail", verdicts.count("fail")),
-        ("too close to tell", verdicts.count("undecided")),
-        ("not yet measured", missing),
+        *((words, verdicts.count(standing)) for standing, words in WORDS_OF.items()),
+        (NOT_MEASURED, missing),
     ):
         counts += f", {count} {words}" if count else ""
     return Finding(verdict, f"{counts}. " + "; ".join(figures for _, _, figures in shown))

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from statistics import stdev
 
 import pytest
+import torch
 
 from handmade import evidence, report, sweep
 from unperturbed.experiments.catalog import experiments
@@ -198,6 +199,61 @@ def test_rivals_that_are_not_measured_yet_save_no_column_that_others_have_won():
     finding = statement.check(Measured([evidence("a", pgd=40), *rivals]))
     assert finding.verdict == "fail"
     assert "PGD (a): place 3 of 3" in finding.figures
+
+
+def answering(name, share, **attacks):
+    """A run on ten classes that answers that share of all images, the first ones, by 0, and all others rightly."""
+    run = evidence(name, **attacks)
+    labels = torch.arange(len(run.report.labels)) % 10
+    answers = labels.masked_fill(torch.arange(len(labels)) < share * len(labels), 0)
+    attacked = tuple(replace(result, predicted=answers) for result in run.report.attacks)
+    return replace(run, report=replace(run.report, labels=labels, clean=answers, attacks=attacked))
+
+
+def test_to_be_above_a_rival_that_has_collapsed_decides_nothing():
+    ours, rival = answering("a", 0.0, pgd=90), answering("b", 1.0, pgd=10)
+    finding = above("w", over("a", "b", ("pgd",))).check(Measured([ours, rival]))
+    assert finding.verdict == "undecided"
+    assert finding.figures.startswith(
+        "0 of 1 hold, 1 over one that has collapsed. PGD 100.00 (a) - 10.00 (b, collapsed) = +90.00"
+    )
+    assert verdict(above("w", over("b", "a", ("pgd",))), ours, rival) == "fail", "it is under others nonetheless"
+    half = answering("b", 0.5, pgd=50)
+    assert verdict(above("w", over("a", "b", ("pgd",))), ours, half) == "pass", "it has learned something"
+    assert Measured([half, replace(rival, seed=1)]).collapsed("b") is False, "not with every seed"
+
+
+def test_the_best_beside_a_rival_that_has_collapsed_is_not_yet_the_best():
+    statement = among_the_best("w", "a", ["b", "c"], ["pgd"], place=1)
+    ours, middling = answering("a", 0.0, pgd=90), answering("b", 0.5, pgd=50)
+    assert verdict(statement, ours, middling, answering("c", 0.5, pgd=50)) == "pass"
+    assert verdict(statement, ours, middling, answering("c", 1.0, pgd=10)) == "undecided"
+    assert verdict(statement, middling, replace(ours, name="c"), replace(ours, name="a")) == "undecided"
+
+
+def test_one_class_among_images_of_one_class_is_no_collapse():
+    assert not Measured([evidence("a", 95)]).collapsed("a")
+    assert not Measured([]).collapsed("a")
+
+
+def test_a_reading_that_has_collapsed_is_called_so():
+    runs = [answering("ours", 1.0), answering("theirs", 0.0)]
+    statement = nearer_to_print("w", ("ours", "theirs"), "cifar10-spatial-srt", "Table 3", ("clean",))
+    assert "(ours, collapsed), 11.13 (theirs)" in statement.check(Measured(runs)).figures
+
+
+def test_rst_is_also_held_against_uat_on_cifar10_that_has_not_collapsed():
+    names = [f"cifar10-pixel-{name}" for name in ("rst", "uat", f"uat{GROWN}")]
+    rst, uat, grown = (
+        answering(name, share, **dict.fromkeys(("fgsm", "pgd", "mi-fgsm", "jsma", "cw", "pointwise", "ddn"), 50))
+        for name, share in zip(names, (0.0, 1.0, 0.5), strict=True)
+    )
+    printed_one, learned = (
+        each for each in experiments()["table-4"].statements if each.words.startswith("on CIFAR-10 RST is above UAT")
+    )
+    assert verdict(printed_one, rst, uat, grown) == "undecided"
+    assert verdict(learned, rst, uat, grown) == "pass"
+    assert verdict(learned, replace(grown, name=names[0]), replace(rst, name=names[2])) == "fail"
 
 
 def test_cells_that_are_not_measured_are_counted():
@@ -435,6 +491,10 @@ class Printed:
         first, second = self.difference(*lead), self.difference(*other)
         return None if first is None or second is None else Difference(first.points - second.points, 0.0)
 
+    def collapsed(self, trial, /):
+        """None of the paper's has."""
+        return False
+
     def minutes(self, trial, /):
         """The minutes that the paper prints."""
         number = self.number(trial, "minutes")
@@ -576,6 +636,9 @@ class Extreme:
     def gain(self, lead, other, /):
         return Difference(20.0 * self.sign, 0.5)
 
+    def collapsed(self, trial, /):
+        return False
+
     def minutes(self, trial, /):
         return (1.0 if ("fast" in trial) == (self.sign > 0) else 100.0), "device"
 
@@ -600,6 +663,9 @@ class Apart:
 
     def difference(self, cell, other, /):
         return Difference(self.points, 0.1)
+
+    def collapsed(self, trial, /):
+        return False
 
 
 @pytest.mark.parametrize(

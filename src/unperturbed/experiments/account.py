@@ -11,12 +11,12 @@ from .definition import COLUMNS, Cell, Experiment, Figure, Table, Trial
 from .editions import Edition, fills, runs_in, shown_in, tables_told, told_of
 from .evidence import Evidence, attacked_on
 from .layout import aligned
-from .measured import Measured
+from .measured import NEARLY_ALL, Measured
 from .verdicts import OPEN, lines_of, told_by, waiting
 
 NOTHING = "–"
-NEARLY_ALL, FOR_A_WHILE = 0.9, 0.05
-"""the share of C(x) that one class takes where it has fallen, and the share of a run that is worth a word"""
+FOR_A_WHILE = 0.05
+"""the share of a run in which one class takes nearly all of C(x) that is worth a word"""
 
 
 def table_text(table: Table, edition: Edition | None) -> str:

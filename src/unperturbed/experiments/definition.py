@@ -160,6 +160,10 @@ class Found(Protocol):
         """By how much more the first cell of one pair lies above its second than in the other pair."""
         ...
 
+    def collapsed(self, trial: str, /) -> bool:
+        """Whether it answers nearly every clean image by one class."""
+        ...
+
     def minutes(self, trial: str, /) -> tuple[float, str] | None:
         """Of training and the device, where runs were timed alone."""
         ...

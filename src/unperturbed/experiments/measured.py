@@ -10,6 +10,9 @@ from torch import Tensor
 from .definition import Cell, Difference, Figure
 from .evidence import Evidence
 
+NEARLY_ALL = 0.9
+"""the share of C(x) that one class takes where a network has collapsed"""
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -77,6 +80,13 @@ class Measured:
         points = sum(means) / len(means)
         return Difference(points, hypot(over_images, over_seeds), len(means), fewest if on_few else None)
 
+    def collapsed(self, trial: str, /) -> bool:
+        """Whether one class takes nearly all answers to clean images, but not their labels, whatever the seed."""
+        reports = [each.report for each in self.evidence if each.name == trial]
+        return bool(reports) and all(
+            largest_share(report.clean) >= NEARLY_ALL > largest_share(report.labels) for report in reports
+        )
+
     def minutes(self, trial: str, /) -> tuple[float, str] | None:
         """The mean over seeds, of runs that had a device for themselves, as their teachers had, and that device."""
         mine = [each for each in self.evidence if each.name == trial]
@@ -85,6 +95,11 @@ class Measured:
         if len(devices) != 1:
             return None
         return sum(each.seconds for each in alone) / len(alone) / 60, devices.pop()
+
+
+def largest_share(classes: Tensor) -> float:
+    """The share of the most frequent class."""
+    return (classes == classes.mode().values).double().mean().item()
 
 
 def standard_error(values: Sequence[float]) -> float | None:

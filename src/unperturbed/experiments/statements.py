@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from ..recipes.published import printed as printed_numbers
-from .definition import Cell, Difference, Figure, Finding, Found, Statement, Verdict
+from .definition import Cell, Difference, Finding, Found, Statement, Verdict
 
 ERRORS = 2.0
 """standard errors within which a difference decides nothing"""
@@ -18,13 +18,14 @@ SHORT_OF_PRINT = 1.0
 """points by which ours may be short of the paper's number"""
 NOT_MEASURED = "not yet measured"
 NOTHING_TO_COMPARE = "measured, but all accuracies have fallen too far to be compared"
-Standing = Verdict | Literal["on few"]
-"""what becomes of one comparison: a verdict, or that fewer images were attacked than it is one on"""
-WORST_FIRST: tuple[Standing, ...] = ("fail", "undecided", "on few", "pass")
+Standing = Verdict | Literal["on few", "no rival"]
+"""what becomes of one comparison: a verdict, or why it is none"""
+WORST_FIRST: tuple[Standing, ...] = ("fail", "undecided", "on few", "no rival", "pass")
 WORDS_OF: Mapping[Standing, str] = {
     "fail": "fail",
     "undecided": "too close to tell",
     "on few": "measured on fewer images",
+    "no rival": "over one that has collapsed",
 }
 """how a sentence counts those that do not hold"""
 MOST_FIGURES = 4
@@ -93,8 +94,8 @@ def compared(
         elif while_above is not None and higher.mean <= while_above:
             spent += 1
         else:
-            verdict = decided(difference, comparison.by)
-            told.append((verdict, difference.points - comparison.by, quoted(found, comparison, difference)))
+            standing = over_rivals(found, [comparison.lower.trial], decided(difference, comparison.by))
+            told.append((standing, difference.points - comparison.by, quoted(found, comparison, difference)))
     return told, missing, len(comparisons) - spent
 
 
@@ -125,9 +126,8 @@ def among_the_best(
                 continue
             verdict: Verdict = "fail" if lost >= place else "pass" if lost + open_ < place else "undecided"
             rank = 1 + sum(difference.points < 0 for difference in known)
-            told.append(
-                (verdict, float(-rank), f"{Cell(trial, column).in_words} ({trial}): place {rank} of {len(known) + 1}")
-            )
+            figures = f"{Cell(trial, column).in_words} ({trial}): place {rank} of {len(known) + 1}"
+            told.append((over_rivals(found, rivals, verdict), float(-rank), figures))
         return summed_up(told, missing, len(columns), least)
 
     return Statement(words=words, check=check)
@@ -154,7 +154,7 @@ def beside_bounds(found: Found, bounds: Sequence[tuple[Cell, float]], *, reached
             continue
         standing: Standing = "pass" if (figure.mean >= bound - less) == reached else "fail"
         lead = figure.mean - bound if reached else bound - figure.mean
-        number, allowed = shown(cell, figure), f" less {less:g}" if less else ""
+        number, allowed = shown(found, cell), f" less {less:g}" if less else ""
         if figure.first is not None:  # A bound is one on all images.
             standing, number = "on few", f"{number} on the first {figure.first:,} images alone,"
         told.append((standing, lead, f"{number} against {bound:g}{allowed}"))
@@ -198,7 +198,8 @@ def nearer_to_print(words: str, readings: tuple[str, str], row: str, place: str,
             apart = [abs(mean - numbers[column]) for mean, column in zip(known, columns, strict=True)]
             distances.append(sum(apart) / len(apart))
         first, second = distances
-        figures = f"points from {place} on average: {first:.2f} ({readings[0]}), {second:.2f} ({readings[1]})"
+        told = [f"{far:.2f} ({called(found, reading)})" for far, reading in zip(distances, readings, strict=True)]
+        figures = f"points from {place} on average: {', '.join(told)}"
         return Finding("pass" if first <= second else "fail", figures)
 
     return Statement(words=words, check=check)
@@ -212,10 +213,20 @@ def decided(difference: Difference, by: float) -> Verdict:
     return "fail" if margin < -doubt else "undecided"
 
 
-def shown(cell: Cell, number: Figure | None, *, beside: Cell | None = None) -> str:
+def over_rivals(found: Found, rivals: Iterable[str], verdict: Verdict) -> Standing:
+    """The verdict, unless it is that of a trial above rivals of which one has collapsed: whatever learns is."""
+    return "no rival" if verdict == "pass" and any(map(found.collapsed, rivals)) else verdict
+
+
+def shown(found: Found, cell: Cell, *, beside: Cell | None = None) -> str:
     """A number and whose it is; what it is, unless the cell before it has the same."""
     of_what = "" if beside is not None and beside.in_words == cell.in_words else f"{cell.in_words} "
-    return f"{of_what}{number} ({cell.trial})"
+    return f"{of_what}{found.figure(cell)} ({called(found, cell.trial)})"
+
+
+def called(found: Found, trial: str) -> str:
+    """The name of a trial, and that it has collapsed where it has."""
+    return f"{trial}, collapsed" if found.collapsed(trial) else trial
 
 
 def quoted(found: Found, comparison: Comparison, difference: Difference) -> str:
@@ -228,7 +239,7 @@ def quoted(found: Found, comparison: Comparison, difference: Difference) -> str:
     most = max(figure.seeds for figure in (higher, lower) if figure is not None)
     shared = f" over {difference.seeds} of {most} seeds" if difference.seeds < most else ""
     claimed = f" (at least {comparison.by:+g})" if comparison.by else ""
-    both = f"{shown(first, higher)} - {shown(second, lower, beside=first)}{':' if shared else ' ='}"
+    both = f"{shown(found, first)} - {shown(found, second, beside=first)}{':' if shared else ' ='}"
     if difference.first is not None:
         other = "that" if first.in_words == second.in_words else second.in_words
         images = f"on the first {difference.first:,} images"

@@ -29,7 +29,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from test_faults import evaluation_of, train_and_die_writing, trained, without_seconds
+from disturbed import last_change, trained
+from test_faults import MOMENTS, evaluation_of, train_and_die_writing, without_seconds
 from tiny import TINY, assert_same_end
 from unperturbed import cli
 from unperturbed.averaging import Average
@@ -47,13 +48,6 @@ LIVES = 10
 FORK = multiprocessing.get_context("fork")
 STEPS = FORK.Value("q", 0, lock=False)
 """steps that all processes have taken, one after the other; a lock would be lost with a process that holds it"""
-MOMENTS = (
-    "half of it written",
-    "before it is flushed",
-    "before the first name",
-    "between the names",
-    "after the names",
-)
 
 
 def recipes(folder: Path) -> dict[str, Recipe]:
@@ -138,12 +132,12 @@ class Soak:
         """A run that is killed again and again at random moments."""
         recipe, run = self.recipes[name], RunDirectory(self.folder / "run")
         for life in range(LIVES):
-            before = changed(run.checkpoint)
+            before = last_change(run.checkpoint)
 
             def moment(before: int = before, life: int = life) -> None:
                 deadline = time.monotonic() + 60.0
                 # Every fifth life may end before its first checkpoint; the others get somewhere.
-                while life % 5 and changed(run.checkpoint) == before and time.monotonic() < deadline:
+                while life % 5 and last_change(run.checkpoint) == before and time.monotonic() < deadline:
                     time.sleep(0.001)
                 time.sleep(self.random.uniform(0.0, 0.2))
 
@@ -193,14 +187,6 @@ class Soak:
             "of_them_taken_again": STEPS.value - self.steps_needed,
             "seconds_of_kills": round(time.monotonic() - begun, 1),
         }
-
-
-def changed(file: Path) -> int:
-    """When a file was changed last."""
-    try:
-        return file.stat().st_mtime_ns
-    except FileNotFoundError:
-        return 0
 
 
 def tests(*words: str, **environment: str) -> subprocess.Popen[bytes]:

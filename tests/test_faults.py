@@ -11,7 +11,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 
+from disturbed import Disturbing, StopError, files_limited_to, in_a_process, stop, trained, wait_until
 from tiny import NETWORK, TINY, assert_same_end
 from unperturbed import cli, evaluation, training
 from unperturbed import recipe as recipe_files
@@ -43,40 +44,10 @@ LONG = ["--steps", "60", "--log-every", "5", "--batch", "20", *NETWORK]
 LONG += ["--objective.solver.steps", "1", "--device", "cpu", "--checkpoint-seconds", "3600"]
 
 
-class Watcher:
-    """Hears all warnings, and does something after a step."""
-
-    def __init__(self, after: int = 0, act: Callable[[], object] = bool) -> None:
-        self.after, self.act = after, act
-        self.warnings: list[str] = []
-
-    def stepped(self, step: int, steps: int) -> None:
-        if step == self.after:
-            self.act()
-
-    def logged(self, record: object) -> None: ...
-
-    def warned(self, sentence: str) -> None:
-        self.warnings.append(sentence)
-
-
-class StopError(Exception):
-    """Ctrl-C, as it were."""
-
-
-def stop() -> None:
-    raise StopError
-
-
-def trained(recipe: Recipe, out: Path, **settings: object) -> RunDirectory:
-    train(recipe, out, device="cpu", **settings)
-    return RunDirectory(out)
-
-
 def stopped_after(step: int, out: Path, recipe: Recipe = TINY) -> RunDirectory:
     """A run that was interrupted after that step, with a checkpoint of each step before it."""
     with pytest.raises(StopError):
-        trained(recipe, out, watcher=Watcher(step, stop), checkpoint_seconds=0.0)
+        trained(recipe, out, watcher=Disturbing(step, stop), checkpoint_seconds=0.0)
     return RunDirectory(out)
 
 
@@ -97,14 +68,6 @@ def long_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # Processes of their own
 
 
-def in_a_process(target: Callable[..., object], *arguments: object) -> multiprocessing.Process:
-    """Start a function in a process of its own; a fork starts at once, but does not go with a GPU."""
-    context = multiprocessing.get_context("forkserver" if torch.cuda.is_available() else "fork")
-    process = context.Process(target=target, args=arguments)
-    process.start()
-    return process
-
-
 def command(words: list[str], errors: Path, pause: float = 0.04, slow_step: int = -1) -> None:
     """The command line with steps and attacks that take their time, one step very long; stderr goes into a file."""
     torch.set_num_threads(1)
@@ -123,14 +86,6 @@ def command(words: list[str], errors: Path, pause: float = 0.04, slow_step: int 
 
     Trainer.advance, evaluation.Defender.attacked = slow_advance, slow_attack
     cli.main(words)
-
-
-def wait_until(condition: Callable[[], bool], process: multiprocessing.Process) -> None:
-    deadline = time.monotonic() + 60.0
-    while not condition():
-        assert process.is_alive(), "the process ended before it could be disturbed"
-        assert time.monotonic() < deadline, "nothing happened in a minute"
-        time.sleep(0.002)
 
 
 def said(file: Path) -> str:
@@ -159,7 +114,7 @@ def test_a_signal_finishes_the_step_writes_a_checkpoint_and_the_same_command_goe
     run, errors = RunDirectory(tmp_path / "run"), tmp_path / "errors"
     words = ["train", NAMES[0], "--out", str(run.path), *LONG]
     process = in_a_process(command, words, errors)
-    wait_until(lambda: len(run.read_log()) >= 2, process)
+    wait_until(lambda: len(run.read_log()) >= 2, process.is_alive)
     os.kill(process.pid, number)
     assert ended(process) == code
     state = run.read_checkpoint(CPU)
@@ -179,11 +134,7 @@ def test_a_signal_leaves_a_checkpoint_also_where_nobody_reads_what_is_said_any_m
     words = ["-m", "unperturbed", "train", NAMES[0], "--out", str(run.path), *LONG, "--steps", "100000"]
     process = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE)
     try:
-        deadline = time.monotonic() + 60.0
-        while len(run.read_log()) < 2:
-            assert process.poll() is None
-            assert time.monotonic() < deadline, "nothing happened in a minute"
-            time.sleep(0.01)
+        wait_until(lambda: len(run.read_log()) >= 2, lambda: process.poll() is None)
         process.stderr.close()
         process.send_signal(number)
         assert process.wait(60) == code
@@ -198,7 +149,7 @@ def test_runs_side_by_side_all_leave_a_checkpoint_on_a_signal(long_runs, tmp_pat
     runs = [RunDirectory(out / name) for name in NAMES]
     words = ["train", *NAMES, "--together", "--out", str(out), *LONG]
     process = in_a_process(command, words, errors)
-    wait_until(lambda: len(runs[1].read_log()) >= 2, process)
+    wait_until(lambda: len(runs[1].read_log()) >= 2, process.is_alive)
     os.kill(process.pid, number)
     assert ended(process) == code
     steps = [run.read_checkpoint(CPU)["step"] for run in runs]
@@ -213,10 +164,10 @@ def test_a_second_interrupt_stops_at_once_in_the_middle_of_a_step(long_runs, tmp
     run, errors = RunDirectory(tmp_path / "run"), tmp_path / "errors"
     words = ["train", NAMES[0], "--out", str(run.path), *LONG]
     process = in_a_process(command, words, errors, 0.0, 12)
-    wait_until(lambda: len(run.read_log()) >= 2, process)
+    wait_until(lambda: len(run.read_log()) >= 2, process.is_alive)
     time.sleep(0.3)
     os.kill(process.pid, signal.SIGINT)
-    wait_until(lambda: "stopping after this step; Ctrl-C stops at once" in said(errors), process)
+    wait_until(lambda: "stopping after this step; Ctrl-C stops at once" in said(errors), process.is_alive)
     os.kill(process.pid, signal.SIGTERM)
     time.sleep(0.3)
     assert process.is_alive(), "a SIGTERM after that is the same wish once more"
@@ -235,7 +186,7 @@ def test_before_the_first_step_a_signal_ends_the_command_at_once(tmp_path, monke
     monkeypatch.setattr(training, "load", lambda *_: time.sleep(30.0))
     errors = tmp_path / "errors"
     process = in_a_process(command, ["train", NAMES[0], "--out", str(tmp_path / "run"), *LONG], errors)
-    wait_until(errors.exists, process)
+    wait_until(errors.exists, process.is_alive)
     time.sleep(0.5)
     os.kill(process.pid, number)
     assert ended(process) == code
@@ -288,7 +239,7 @@ def test_the_console_script_is_the_one_that_is_tried_here():
 def test_a_signal_while_a_teacher_is_trained_keeps_how_far_it_got(tmp_path, monkeypatch):
     monkeypatch.setenv("UNPERTURBED_CACHE", str(tmp_path / "cache"))
     recipe = replace(TINY, labeler="teacher", teacher=replace(TINY.teacher, steps=30))
-    watcher, asked = Watcher(), []
+    watcher, asked = Disturbing(), []
     with pytest.raises(StoppedError, match=r"teachers.* at step 7 of 30"):
         train(recipe, tmp_path / "run", device="cpu", watcher=watcher, stop=lambda: len(asked.append(0) or asked) > 7)
     whole = trained(recipe, tmp_path / "whole")
@@ -308,7 +259,7 @@ def test_signals_that_a_process_was_started_to_ignore_stay_ignored():
 def test_the_library_leaves_signals_alone_and_the_command_line_gives_them_back(whole, tmp_path):
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     seen = []
-    look = Watcher(3, lambda: seen.extend(signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)))
+    look = Disturbing(3, lambda: seen.extend(signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)))
     trained(TINY, tmp_path / "run", watcher=look)
     assert seen == before
     cli.main(["list", "--json"])
@@ -327,6 +278,16 @@ def test_sigterm_ends_other_commands_with_its_own_code():
 
 def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+MOMENTS = (
+    "half of it written",
+    "before it is flushed",
+    "before the first name",
+    "between the names",
+    "after the names",
+)
+"""of a write at which a process is killed"""
 
 
 def train_and_die_writing(out: Path, moment: str, checkpoints: int) -> None:
@@ -362,16 +323,7 @@ def train_and_die_writing(out: Path, moment: str, checkpoints: int) -> None:
     train(TINY, out, device="cpu", checkpoint_seconds=0.0)
 
 
-@pytest.mark.parametrize(
-    "moment",
-    [
-        "half of it written",
-        "before it is flushed",
-        "before the first name",
-        "between the names",
-        "after the names",
-    ],
-)
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_a_run_killed_while_a_checkpoint_is_written_ends_as_if_it_had_not_been(whole, tmp_path, moment):
     run = RunDirectory(tmp_path / "run")
     reached = 0
@@ -381,7 +333,7 @@ def test_a_run_killed_while_a_checkpoint_is_written_ends_as_if_it_had_not_been(w
         reached += 4 if moment == "after the names" else 3
         assert run.read_checkpoint(CPU)["step"] == reached
         assert (moment == "between the names") == (not run.checkpoint.exists())
-    watcher = Watcher()
+    watcher = Disturbing()
     assert_same_end(trained(TINY, run.path, watcher=watcher), whole)
     assert not [sentence for sentence in watcher.warnings if "damaged" in sentence]
 
@@ -403,7 +355,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before_it_and_the_run_ends_th
         flipped(run.checkpoint, 40_001)
     else:
         os.truncate(run.checkpoint, 3000 if damage == "cut off" else 0)
-    watcher = Watcher()
+    watcher = Disturbing()
     assert_same_end(trained(TINY, run.path, watcher=watcher), whole)
     heard = [sentence for sentence in watcher.warnings if "damaged" in sentence]
     assert heard == [f"{run.checkpoint} was damaged: the run goes on from the one before it, of step 6"]
@@ -430,7 +382,7 @@ def test_a_second_process_is_refused_with_the_id_of_the_first_and_goes_on_when_t
     run, errors = RunDirectory(tmp_path / "run"), tmp_path / "errors"
     words = ["train", NAMES[0], "--out", str(run.path), *LONG]
     process = in_a_process(command, [*words, "--checkpoint-seconds", "0"], errors)
-    wait_until(lambda: len(run.read_log()) >= 2, process)
+    wait_until(lambda: len(run.read_log()) >= 2, process.is_alive)
     with pytest.raises(SystemExit) as end:
         cli.main(words)
     assert f"{run.path} is in use by process {process.pid}, which trains there" in str(end.value.code)
@@ -454,10 +406,10 @@ def test_of_two_runs_that_need_the_same_teacher_the_second_waits_for_it(tmp_path
     monkeypatch.setenv("UNPERTURBED_CACHE", str(tmp_path / "cache"))
     recipe = replace(TINY, labeler="teacher", teacher=replace(TINY.teacher, steps=60))
     process = in_a_process(train_once_another_waits, recipe, tmp_path / "first")
-    wait_until(lambda: any((tmp_path / "cache").glob("teachers/*/.lock")), process)
-    watcher = Watcher()
+    wait_until(lambda: any((tmp_path / "cache").glob("teachers/*/.lock")), process.is_alive)
+    watcher = Disturbing()
     monkeypatch.setattr(
-        watcher, "warned", lambda *words: (tmp_path / WAITS).touch() or Watcher.warned(watcher, *words)
+        watcher, "warned", lambda *words: (tmp_path / WAITS).touch() or Disturbing.warned(watcher, *words)
     )
     second = trained(recipe, tmp_path / "second", watcher=watcher)
     assert any(f"is in use by process {process.pid}" in sentence for sentence in watcher.warnings)
@@ -514,7 +466,7 @@ def fill(disk: Path) -> None:
 def test_a_disk_that_is_full_when_a_checkpoint_is_due_costs_nothing_but_time(whole, small_disk):
     run = RunDirectory(small_disk / "run")
     with pytest.raises(OSError, match=r"could not write .*checkpoint\.pt \(No space left on device\): what was"):
-        trained(TINY, run.path, watcher=Watcher(8, lambda: fill(small_disk)), checkpoint_seconds=0.0)
+        trained(TINY, run.path, watcher=Disturbing(8, lambda: fill(small_disk)), checkpoint_seconds=0.0)
     assert run.read_checkpoint(CPU)["step"] == 7
     with pytest.raises(OSError, match=r"\(No space left on device\): .* the same command goes on"):
         trained(TINY, run.path)
@@ -527,7 +479,7 @@ def test_a_disk_that_is_full_when_the_log_is_written_costs_nothing_but_time(whol
     run = RunDirectory(small_disk / "run")
     stopped_after(4, run.path)
     with pytest.raises(OSError, match=r"could not write .*log\.jsonl \(No space left on device\): what was"):
-        trained(TINY, run.path, watcher=Watcher(5, lambda: fill(small_disk)))
+        trained(TINY, run.path, watcher=Disturbing(5, lambda: fill(small_disk)))
     assert run.read_checkpoint(CPU)["step"] == 3
     (small_disk / "filler").unlink()
     assert_same_end(trained(TINY, run.path), whole)
@@ -548,17 +500,6 @@ def test_a_disk_that_is_full_when_the_report_is_written_costs_one_attack(long_ru
     assert [result.name for result in read(run.report).attacks] == ["fgsm", "pgd"]
 
 
-@contextmanager
-def files_limited_to(size: int) -> Iterator[None]:
-    """As on a disk that is full: writing stops after so many bytes of a file."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @pytest.mark.parametrize(("file", "limit", "step"), [("checkpoint.pt", 3000, 6), ("log.jsonl", 100, 3)])
 def test_a_write_that_is_cut_off_anywhere_costs_nothing_but_time(whole, tmp_path, file, limit, step):
     run = RunDirectory(tmp_path / "run")
@@ -566,7 +507,7 @@ def test_a_write_that_is_cut_off_anywhere_costs_nothing_but_time(whole, tmp_path
     stopped_after(step + 1, run.path)
     with files_limited_to(2**40), pytest.raises(OSError, match=rf"could not write .*{file} \(File too large\)"):
         hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
-        shrink = Watcher(step + 1, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard)))
+        shrink = Disturbing(step + 1, lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard)))
         trained(TINY, run.path, watcher=shrink, checkpoint_seconds=seconds)
     assert run.read_checkpoint(CPU)["step"] == step
     if file == "log.jsonl":
@@ -819,7 +760,7 @@ def test_an_evaluation_killed_within_and_between_attacks_ends_with_the_same_repo
 def test_a_signal_ends_an_evaluation_and_what_was_saved_stays(long_runs, evaluated, tmp_path, number, code):
     run = RunDirectory(Path(shutil.copytree(long_runs / NAMES[0], tmp_path / "run")))
     process = in_a_process(command, evaluation_of(run.path), tmp_path / "errors", 0.2)
-    wait_until(run.report.exists, process)
+    wait_until(run.report.exists, process.is_alive)
     os.kill(process.pid, number)
     assert ended(process) == code
     assert "stopped; the same command goes on from what is on disk" in said(tmp_path / "errors")

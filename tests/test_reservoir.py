@@ -2,14 +2,12 @@
 
 import io
 import json
-import multiprocessing
 import os
 import random
 import shutil
 import signal
 import sys
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from disturbed import Disturbing, killed_again_and_again, trained
 from tiny import NETWORK, assert_same_end
 from tiny import TINY as A_SECOND
 from unperturbed import batches as batches_module
@@ -306,53 +305,13 @@ def test_batchnorm_is_estimated_on_images_from_files_too(folder):
     assert all(map(torch.equal, mine, its))
 
 
-class Disturbing:
-    """A watcher that takes its time, and does something after a step."""
-
-    def __init__(self, after: int = 0, act=bool, pause: float = 0.0) -> None:
-        self.after, self.act, self.pause = after, act, pause
-
-    def stepped(self, step: int, steps: int) -> None:
-        time.sleep(self.pause)
-        if step == self.after:
-            self.act()
-
-    def logged(self, record: object) -> None: ...
-
-    def warned(self, sentence: str) -> None: ...
-
-
-def trained(recipe: Recipe, out: Path, **settings) -> RunDirectory:
-    train(recipe, out, device="cpu", **settings)
-    return RunDirectory(out)
-
-
-def train_slowly(recipe: Recipe, out: Path) -> None:
-    torch.set_num_threads(1)
-    trained(recipe, out, watcher=Disturbing(pause=0.008), checkpoint_seconds=0.03)
-
-
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows knows no SIGKILL")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_run_from_files_that_is_killed_ends_bit_for_bit_as_one_that_was_not(folder, tmp_path, small_windows):
-    recipe, moments = recipe_with(folder, steps=80), random.Random(0)
+    recipe, run = recipe_with(folder, steps=100), RunDirectory(tmp_path / "killed")
     whole = trained(recipe, tmp_path / "whole")
-    context = multiprocessing.get_context("forkserver" if torch.cuda.is_available() else "fork")
-    run = RunDirectory(tmp_path / "killed")
-    for _ in range(4):
-        before = run.checkpoint.stat().st_mtime_ns if run.checkpoint.exists() else 0
-        process = context.Process(target=train_slowly, args=(recipe, run.path))
-        process.start()
-        deadline = time.monotonic() + 60.0
-        while not run.checkpoint.exists() or run.checkpoint.stat().st_mtime_ns == before:
-            assert process.is_alive()
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
-        time.sleep(moments.uniform(0.0, 0.1))
-        process.kill()
-        process.join()
-        assert process.exitcode == -signal.SIGKILL
-    assert 4 <= run.read_checkpoint(CPU)["step"] < 80
+    killed_again_and_again(recipe, run, 5)
+    assert 4 <= run.read_checkpoint(CPU)["step"] < 100
     assert_same_end(trained(recipe, run.path), whole)
 
 

@@ -7,7 +7,6 @@ import pickle
 import random
 import sys
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+from disturbed import files_limited_to
 from unperturbed import locks
 from unperturbed.checkpoints import FORMAT, opened, sealed, whole
 from unperturbed.datasets import Use
@@ -44,17 +44,6 @@ def snapshot(directory: Path) -> dict[str, tuple[bytes, int]]:
         for file in directory.rglob("*")
         if file.is_file()
     }
-
-
-@contextmanager
-def files_limited_to(size: int):
-    """As on a disk that is full: writing stops after so many bytes of a file."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 # Writing whole files

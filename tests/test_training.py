@@ -1,7 +1,6 @@
 """`fit` on tensors of one's own, and `train` in a directory: killed at any moment, it ends as if it had not been."""
 
 import json
-import multiprocessing
 import os
 import random
 import re
@@ -9,10 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,7 +19,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils.data import TensorDataset
 
-from tiny import TINY, timeless
+from disturbed import Disturbing, StopError, killed_again_and_again, stop, trained, wait_until
+from tiny import TINY, assert_same_end, timeless
 from unperturbed import cli, training
 from unperturbed.attacks import pgd
 from unperturbed.data import Data
@@ -46,30 +44,6 @@ LABELED = replace(TINY, data=replace(TINY.data, unlabeled=0))
 needs_sigkill = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="Windows knows no SIGKILL")
 
 
-def trained(recipe: Recipe, out: Path, **settings: object) -> RunDirectory:
-    train(recipe, out, device="cpu", **settings)
-    return RunDirectory(out)
-
-
-class StopError(Exception):
-    """Ctrl-C, as it were."""
-
-
-class StopAfter:
-    """A watcher that ends a run after a step."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def stepped(self, step: int, steps: int) -> None:
-        if step == self.step:
-            raise StopError
-
-    def logged(self, record: object) -> None: ...
-
-    def warned(self, sentence: str) -> None: ...
-
-
 # Interruptions
 
 
@@ -78,10 +52,10 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     return trained(TINY, tmp_path_factory.mktemp("uninterrupted"))
 
 
-@pytest.mark.parametrize("stop", [1, 5, 6, 11, 12])
-def test_a_run_that_was_interrupted_ends_as_if_it_had_not_been(uninterrupted, tmp_path, stop):
+@pytest.mark.parametrize("step", [1, 5, 6, 11, 12])
+def test_a_run_that_was_interrupted_ends_as_if_it_had_not_been(uninterrupted, tmp_path, step):
     with pytest.raises(StopError):
-        trained(TINY, tmp_path, watcher=StopAfter(stop), checkpoint_seconds=0.0)
+        trained(TINY, tmp_path, watcher=Disturbing(step, stop), checkpoint_seconds=0.0)
     assert not RunDirectory(tmp_path).weights.exists()
     run = trained(TINY, tmp_path)
     assert run.weights.read_bytes() == uninterrupted.weights.read_bytes()
@@ -90,7 +64,7 @@ def test_a_run_that_was_interrupted_ends_as_if_it_had_not_been(uninterrupted, tm
 
 def test_lines_of_the_log_that_are_newer_than_the_checkpoint_are_written_once(uninterrupted, tmp_path):
     with pytest.raises(StopError):
-        trained(TINY, tmp_path, watcher=StopAfter(11), checkpoint_seconds=3600.0)
+        trained(TINY, tmp_path, watcher=Disturbing(11, stop), checkpoint_seconds=3600.0)
     assert [record["step"] for record in RunDirectory(tmp_path).read_log()] == [5, 10]
     assert not RunDirectory(tmp_path).checkpoint.exists()
     with (tmp_path / "log.jsonl").open("a") as log:
@@ -101,7 +75,7 @@ def test_lines_of_the_log_that_are_newer_than_the_checkpoint_are_written_once(un
 def test_a_finished_run_returns_at_once_with_the_same_weights(uninterrupted, tmp_path):
     run = trained(TINY, tmp_path)
     log = (tmp_path / "log.jsonl").read_bytes()
-    again = train(TINY, tmp_path, device="cpu", watcher=StopAfter(12))
+    again = train(TINY, tmp_path, device="cpu", watcher=Disturbing(12, stop))
     assert run.weights.read_bytes() == uninterrupted.weights.read_bytes()
     assert (tmp_path / "log.jsonl").read_bytes() == log
     finished = fresh_model(TINY, load("digits"))
@@ -122,66 +96,21 @@ KILLED = replace(
 )
 
 
-class Sluggish(StopAfter):
-    """A watcher that gives a killer the time to act, also on a fast machine."""
-
-    def stepped(self, step: int, steps: int) -> None:
-        time.sleep(0.008)
-
-
-def train_sluggishly(recipe: Recipe, out: Path) -> None:
-    torch.set_num_threads(1)
-    train(recipe, out, device="cpu", watcher=Sluggish(0), checkpoint_seconds=0.03)
-
-
-def last_change(file: Path) -> int:
-    with suppress(FileNotFoundError):
-        return file.stat().st_mtime_ns
-    return 0
-
-
-def wait_for_change(file: Path, since: int, still_runs: Callable[[], bool]) -> None:
-    """Return once the file is newer, or its writer is gone."""
-    deadline = time.monotonic() + 60.0
-    while last_change(file) == since and still_runs():
-        assert time.monotonic() < deadline, f"{file.name} did not change in a minute"
-        time.sleep(0.001)
-
-
 def assert_as_if_never_killed(run: RunDirectory, whole: RunDirectory, recipe: Recipe) -> None:
-    assert run.weights.read_bytes() == whole.weights.read_bytes()
-    assert timeless(run.read_log()) == timeless(whole.read_log())
+    assert_same_end(run, whole)
     steps = [json.loads(line)["step"] for line in (run.path / "log.jsonl").read_text().splitlines()]
     assert steps == [*range(recipe.log_every, recipe.steps, recipe.log_every), recipe.steps]
     visible = {file.name for file in run.path.iterdir() if not file.name.startswith(".")}
     assert visible - {"checkpoint-before.pt"} == {"recipe.json", "log.jsonl", "checkpoint.pt", "model.safetensors"}
-    assert not list(run.path.glob(".*")), "what killed processes leave is swept away"
 
 
 @needs_sigkill
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("kills", [10, pytest.param(20, marks=pytest.mark.slow)])
-def test_a_run_killed_at_random_moments_ends_bit_for_bit_as_one_that_was_not(tmp_path, kills):
-    recipe = replace(KILLED, steps=20 * kills)
-    whole = trained(recipe, tmp_path / "whole")
-    # A fork starts at once, but autograd does not survive one where there is a GPU.
-    context = multiprocessing.get_context("forkserver" if torch.cuda.is_available() else "fork")
-    context.set_forkserver_preload(["pytest", "unperturbed.cli", "sklearn.datasets", "torch._dynamo"])
-    run, moments = RunDirectory(tmp_path / "killed"), random.Random(kills)
-    for kill in range(kills):
-        before = last_change(run.checkpoint)
-        process = context.Process(target=train_sluggishly, args=(recipe, run.path))
-        process.start()
-        if kill % 5:
-            wait_for_change(run.checkpoint, before, process.is_alive)
-        time.sleep(moments.uniform(0.0, 0.15))
-        process.kill()
-        process.join()
-        assert process.exitcode == -signal.SIGKILL
-    state = run.read_checkpoint(CPU)
-    assert state is not None
-    assert kills < state["step"] < recipe.steps
-    assert_as_if_never_killed(trained(recipe, run.path), whole, recipe)
+def test_a_run_killed_at_random_moments_ends_bit_for_bit_as_one_that_was_not(tmp_path):
+    whole, run = trained(KILLED, tmp_path / "whole"), RunDirectory(tmp_path / "killed")
+    killed_again_and_again(KILLED, run, 10)
+    assert 10 < run.read_checkpoint(CPU)["step"] < KILLED.steps
+    assert_as_if_never_killed(trained(KILLED, run.path), whole, KILLED)
 
 
 @needs_sigkill
@@ -204,7 +133,7 @@ def test_the_same_command_goes_on_after_it_was_killed(tmp_path):
         stderr=subprocess.DEVNULL,
     )
     whole = trained(recipe, tmp_path / "whole")
-    wait_for_change(run.checkpoint, 0, lambda: process.poll() is None)
+    wait_until(run.checkpoint.exists, lambda: process.poll() is None)
     time.sleep(random.Random(1).uniform(0.0, 0.1))
     process.kill()
     assert process.wait() == -signal.SIGKILL

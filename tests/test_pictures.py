@@ -545,6 +545,20 @@ def test_of_many_attacks_those_under_which_an_answer_falls_share_a_column():
         assert cells == [["a.png", "cat", "90.0%", *first], ["b.png", "stands", "80.0%", *second]]
 
 
+@pytest.mark.parametrize("width", [80, 118])
+def test_no_word_in_the_table_of_answers_breaks(width):
+    finished = SimpleNamespace(classes=("cat", "dog"))
+    names = ["fgsm", "pgd", "randadv", "gridadv", "blur", "color"]
+    attacks = [SimpleNamespace(name=name, budget="much", predicted=torch.tensor([0, 1])) for name in names]
+    report, paths = SimpleNamespace(attacks=attacks), [Path("digits/test") / f"{name}.png" for name in "ab"]
+    rows = answered(finished, paths, torch.tensor([0, 0]), torch.tensor([0.9, 0.8]), report)
+    lines = as_text(rows, report, width).splitlines()
+    words = {word for line in lines for word in line.split() if len(word) > 1}
+    assert {*map(str, paths), "picture", "answer", "cat", "90.0%"} <= words
+    assert max(map(len, lines[:-6])) <= width
+    assert ("else" in words) == (width == 80)
+
+
 def test_names_are_shown_as_they_are_and_to_their_end():
     finished = SimpleNamespace(classes=(":dog:",))
     paths = [Path("holiday_" * 20) / f"{number}.png" for number in range(2)]

@@ -360,9 +360,15 @@ def test_the_table_prints_names_and_budgets_as_they_are():
     assert "[/] in [0, 1] :smile:" in table
 
 
-@pytest.mark.parametrize("width", [60, 80, 118])
+@pytest.mark.parametrize("width", [5, 60, 80, 118])
 def test_the_table_keeps_to_its_width(width):
-    assert max(map(len, REPORT.table(width=width).splitlines())) <= width
+    assert max(map(len, REPORT.table(width=width).splitlines())) <= max(width, 30)
+
+
+def test_the_table_breaks_between_words_in_a_narrow_terminal():
+    budget = "brightness <= 0.1, contrast <= 0.2, saturation <= 0.2, hue <= 15 degrees, grid of 5 x 5 x 5 x 5"
+    table = words(replace(REPORT, attacks=(attack_result("color", [0] * 8, budget=budget),)).table(width=80))
+    assert set(budget.split()) <= set(table.split())
 
 
 def test_a_report_is_read_from_its_file(tmp_path):

@@ -8,10 +8,15 @@ from errno import EDQUOT, ENOSPC
 from typing import cast
 
 from rich.console import Console
+from rich.measure import Measurement, measure_renderables
 from rich.table import Table
 from rich.text import Text
 
 LONGEST = 300
+BETWEEN_COLUMNS = 3
+"""columns of text that a border in a table takes, with the blanks beside it"""
+MOST_IN_LINE = 10_000
+"""columns of text that any line of a table fits into"""
 
 
 def printable(words: object) -> str:
@@ -69,8 +74,41 @@ def shown(*parts: Table | Text, color: bool, width: int) -> str:
         file=io.StringIO(), force_terminal=color, width=width, highlight=False, markup=False, emoji=False
     )
     for part in parts:
+        if isinstance(part, Table):
+            keep_words_whole(part, width)
         console.print(part)
     return cast(io.StringIO, console.file).getvalue()
+
+
+def keep_words_whole(table: Table, width: int) -> None:
+    """Break lines between words in a table that is wider than that; within words only where they are too long."""
+    needs, room = needs_of_columns(table), width - len(table.columns) * BETWEEN_COLUMNS - 1
+    if sum(need.maximum for need in needs) <= room:
+        return
+    widths = [need.minimum for need in needs]
+    while sum(widths) > room and max(widths) > 1:
+        widths[widths.index(max(widths))] -= 1
+    spare = max(0, room - sum(widths))
+    missing = [need.maximum - width for need, width in zip(needs, widths, strict=True)]
+    for place in sorted(range(len(widths)), key=missing.__getitem__):
+        more = missing[place] if missing[place] <= spare else 0
+        widths[place] += more
+        spare -= more
+    widths[missing.index(max(missing))] += spare
+    for column, given in zip(table.columns, widths, strict=True):
+        column.width = given
+
+
+def columns_for_words(table: Table) -> int:
+    """How many columns of text a table needs if no word in it may break."""
+    needs = needs_of_columns(table)
+    return sum(need.minimum for need in needs) + len(needs) * BETWEEN_COLUMNS + 1
+
+
+def needs_of_columns(table: Table) -> list[Measurement]:
+    """What each column needs if no word, and what it needs if no line in it may break."""
+    console = Console(width=MOST_IN_LINE, markup=False, emoji=False)
+    return [measure_renderables(console, console.options, [column.header, *column.cells]) for column in table.columns]
 
 
 def spelled(letter: str) -> str:

@@ -2,20 +2,18 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from ..evaluation import evaluate
 from ..finished import Finished, load
 from ..pictures import pictures_in, read_pictures
-from ..printing import printable
+from ..printing import columns_for_words, printable, shown
 from ..progress import watching
 from ..recipes import usual_budget
 from ..recipes.budgets import Budget, chosen
@@ -30,7 +28,8 @@ from .saying import columns, say
 STANDS = "stands"
 NO_ANSWER = "NaN"
 MOST_COLUMNS = 6
-"""attacks up to which each has a column; of more, those under which an answer falls share one"""
+"""attacks up to which each has a column if no word breaks; else those under which an answer falls share one"""
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,29 +118,37 @@ def answered(
 def as_text(rows: list[dict[str, Any]], report: Report | None, width: int = 118) -> str:
     """A line for each picture, and how many answers stand."""
     attacks = [] if report is None else report.attacks
-    table = Table()
-    for name in ("picture", "answer"):
-        table.add_column(name, overflow="fold")
-    table.add_column("sure", justify="right", no_wrap=True)
-    few = len(attacks) <= MOST_COLUMNS
-    for name in [f"under {result.name}" for result in attacks] if few else ["stands under", "else says"]:
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        under = [STANDS if found["stands"] else found["answer"] or NO_ANSWER for found in row["under"].values()]
-        cells = (row["picture"], row["answer"], f"{row['probability']:.1%}", *(under if few else summed_up(row)))
-        table.add_row(*(escape(printable(cell)) for cell in cells))
-    console = Console(width=width, emoji=False, force_terminal=sys.stdout.isatty(), highlight=False)
-    with console.capture() as captured:
-        console.print(table)
+    table = table_of(rows, [f"under {result.name}" for result in attacks], one_by_one)
+    if len(attacks) > MOST_COLUMNS or (attacks and columns_for_words(table) > width):
+        table = table_of(rows, ["stands under", "else says"], summed_up)
     lines = [
         f"answers that stand under {result.name} ({result.budget}): {standing} of {len(rows)}"
         for result in attacks
         for standing in [sum(row["under"][result.name]["stands"] for row in rows)]
     ]
-    return captured.get() + "\n".join(lines)
+    return "\n".join([shown(table, color=sys.stdout.isatty(), width=width).rstrip("\n"), *lines])
 
 
-def summed_up(row: Mapping[str, Any]) -> tuple[str, str]:
+def table_of(rows: list[dict[str, Any]], headings: list[str], under: Callable[[Row], Iterable[str]]) -> Table:
+    """A line for each picture, with what becomes of the answer under those headings."""
+    table = Table()
+    for name in ("picture", "answer"):
+        table.add_column(name, overflow="fold")
+    table.add_column("sure", justify="right", no_wrap=True)
+    for name in headings:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        cells = (row["picture"], row["answer"], f"{row['probability']:.1%}", *under(row))
+        table.add_row(*map(printable, cells))
+    return table
+
+
+def one_by_one(row: Row) -> list[str]:
+    """Under each attack what the model says, where the answer does not stand."""
+    return [STANDS if found["stands"] else found["answer"] or NO_ANSWER for found in row["under"].values()]
+
+
+def summed_up(row: Row) -> tuple[str, str]:
     """Under how many attacks the answer to a picture stands, and what else is said under which."""
     fallen: dict[str, list[str]] = {}
     for name, found in row["under"].items():

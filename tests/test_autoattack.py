@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from math import prod
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from reference import attacks as slow
 from six_by_six import answers, network, predicted
 from tiny import seeded
 from unperturbed.answers import frozen
@@ -54,6 +56,10 @@ def x(rng):
 @pytest.fixture
 def y(f, x):
     return predicted(f, x)
+
+
+def close(ours, theirs, apart=1e-6):
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=apart)
 
 
 # Searches
@@ -200,7 +206,47 @@ def test_apgd_first_looks_at_where_it_starts(ball, f, x, y):
     assert (later.here != at.here).flatten(1).any(1).all()
 
 
+@both_balls
+def test_apgd_agrees_with_its_slow_twin(ball, rng):
+    f, x = network().double(), torch.rand(4, 1, 6, 6, generator=rng, dtype=torch.float64)
+    y, search = predicted(f, x), APGD(around=replace(ball, eps=ball.eps / 12), steps=50)
+    plan = search.plan(x)
+    looks = plan[1:, 1].nonzero().squeeze(1) + 1
+    with frozen(f):
+        state = search.begin(f, x, y, y, seeded())
+        ours = repeated(f, search, state, plan, seeded())
+        for row, (image, target) in enumerate(zip(x, y, strict=True)):
+            means = {"ball": (type(ball).__name__, search.around.eps), "steps": 50, "looks": looks.tolist()}
+            best, largest, size, found = slow.apgd(f, image, target, start=state.here[row], **means)
+            close(ours.best[row], best)
+            close(ours.best_loss[row], largest)
+            close(ours.size[row], torch.tensor(size).double())
+            close(ours.found[row], found)
+    assert (ours.size < 2 * search.around.eps).all()
+    assert 0 < ours.fooled.sum() < len(x)
+
+
 # FAB
+
+
+@both_balls
+@pytest.mark.parametrize("targeted", [False, True])
+def test_fab_agrees_with_its_slow_twin(ball, targeted, rng):
+    f, x = network().double(), torch.rand(6, 1, 6, 6, generator=rng, dtype=torch.float64)
+    y, aims = predicted(f, x), second(f, x)
+    search = FAB(around=ball, targeted=targeted, steps=12)
+    with frozen(f), torch.no_grad():
+        found, fooled, *_, nearest = repeated(
+            f, search, search.begin(f, x, y, aims, seeded()), search.plan(x), seeded()
+        )
+    for row, (image, target) in enumerate(zip(x, y, strict=True)):
+        aim = aims[row] if targeted else None
+        with frozen(f):
+            closest, size = slow.fab(f, image, target, kind=type(ball).__name__, steps=12, aim=aim)
+        close(found[row], closest)
+        assert nearest[row].item() == pytest.approx(float(size))
+        assert fooled[row] == (size <= ball.eps)
+    assert nearest.isfinite().any()
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -339,6 +385,28 @@ def test_half_of_the_pyramids_lie_on_their_side(rng):
     found = moved(change, whole, whole, side, 0.5, rng)
     turned = found[:, 0, 0, 0] * found[:, 0, -1, 0] > 0
     assert 0.4 < turned.double().mean() < 0.6
+
+
+@both_balls
+@pytest.mark.parametrize("shape", [(2, 5, 7), (1, 9, 6)])
+def test_square_agrees_with_its_slow_twin(ball, shape):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        f = nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), 8), nn.Tanh(), nn.Linear(8, 3)).double()
+    search, kept = Square(around=ball, steps=80), set()
+    for seed in range(3):
+        x = torch.rand(1, *shape, generator=seeded(seed), dtype=torch.float64)
+        y, sides = predicted(f, x), search.plan(x).squeeze(1).int().tolist()
+        with torch.no_grad():
+            rng = seeded(seed)
+            state = repeated(f, search, search.begin(f, x, y, y, rng), search.plan(x), rng)
+            means = {"ball": (type(ball).__name__, ball.eps), "sides": sides, "rng": seeded(seed)}
+            here, ahead = slow.square(f, x[0], y[0], **means)
+        # The root of what a change has left makes 1e-6 of 1e-12, by which ours divides rather than by 0.
+        close(state[0][0], here, 1e-5)
+        close(state[-1][0], ahead, 1e-4)
+        kept.add(ahead.item())
+    assert len(kept) == 3
 
 
 @both_balls

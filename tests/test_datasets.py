@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import io
-import struct
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 import requests
 import torch
 
+from file_contents import idx
 from unperturbed.datasets import FOLDER_VARIABLE, IDX_FILES, NAMES, SOURCES, Dataset, load
 
 RECORD = 3073
@@ -23,10 +23,6 @@ RECORD = 3073
 def no_data_folder(monkeypatch, tmp_path):
     monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
     monkeypatch.setenv("UNPERTURBED_CACHE", str(tmp_path / "cache" / "unperturbed"))
-
-
-def idx(array: np.ndarray) -> bytes:
-    return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
 
 
 def idx_arrays(train: int = 6, test: int = 4, seed: int = 0) -> list[np.ndarray]:

@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from file_contents import idx, npy
 from unperturbed import recipe as recipes
 from unperturbed import report as reports
 from unperturbed import sweeps
@@ -202,10 +203,6 @@ def read_text(edits, text: str) -> str:
 # Data sets
 
 
-def idx(array: np.ndarray) -> bytes:
-    return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
-
-
 IMAGES, LABELS = np.arange(4 * 3 * 3, dtype=np.uint8).reshape(4, 3, 3), np.arange(4, dtype=np.uint8)
 IDX = [idx(array) for array in (IMAGES, LABELS, IMAGES, LABELS)]
 RECORDS = bytes(3073) + b"\x03" + bytes(range(256)) * 12
@@ -247,12 +244,6 @@ def test_a_cifar_file_is_read_or_refused(folder, which, edits, junk):
         content = RECORDS if i != which else damaged(RECORDS, edits) if junk is None else junk
         (folder / "cifar" / name).write_bytes(content)
     check_dataset(answer("CIFAR-10", lambda: load("cifar10", folder / "cifar"), "cifar"))
-
-
-def npy(array: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
 
 
 ARRAYS = {

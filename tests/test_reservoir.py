@@ -1,6 +1,5 @@
 """Unlabeled images out of files: training as from memory, whoever reads them and however often it is killed."""
 
-import io
 import json
 import os
 import random
@@ -16,6 +15,7 @@ import pytest
 import torch
 
 from disturbed import Disturbing, killed_again_and_again, trained
+from file_contents import Malicious, npy
 from tiny import NETWORK, assert_same_end
 from tiny import TINY as A_SECOND
 from unperturbed import batches as batches_module
@@ -398,25 +398,9 @@ def test_a_pass_over_two_million_images_leaves_memory_as_it_was(tmp_path, monkey
 # Files that are not as they should be
 
 
-def npy(array: np.ndarray, **settings) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, array, **settings)
-    return stream.getvalue()
-
-
 def with_header(header: str) -> bytes:
     text = header.encode().ljust(118) + b"\n"
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(64)
-
-
-class Malicious:
-    """Creates a file where it is unpickled."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> object:
-        return Path.touch, (self.mark,)
 
 
 BAD = {

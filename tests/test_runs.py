@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from disturbed import files_limited_to
+from file_contents import Malicious
 from unperturbed import locks
 from unperturbed.checkpoints import FORMAT, opened, sealed, whole
 from unperturbed.datasets import Use
@@ -111,16 +112,6 @@ def test_a_full_disk_keeps_the_checkpoint_from_before(run):
     assert run.read_checkpoint(CPU)["step"] == 3
 
 
-class Intruder:
-    """A pickle that makes a file when it is opened."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return Path.touch, (self.file,)
-
-
 def as_torch_file(value: object) -> bytes:
     """A file as we write it: its checksum is right, whatever is in it."""
     buffer = io.BytesIO()
@@ -187,10 +178,10 @@ def pickled_and_sealed(value: object) -> bytes:
 @pytest.mark.parametrize("wrapped", [as_torch_file, pickle.dumps, pickled_and_sealed])
 def test_a_checkpoint_cannot_run_code(run, tmp_path, wrapped):
     trace = tmp_path / "trace"
-    pickle.loads(pickle.dumps(Intruder(trace)))
+    pickle.loads(pickle.dumps(Malicious(trace)))
     assert trace.exists(), "the intruder must be able to do harm for the test to mean anything"
     trace.unlink()
-    run.checkpoint.write_bytes(wrapped({"format": FORMAT, "step": Intruder(trace)}))
+    run.checkpoint.write_bytes(wrapped({"format": FORMAT, "step": Malicious(trace)}))
     with pytest.raises(ValueError, match="is no whole checkpoint of unperturbed"):
         run.read_checkpoint(CPU)
     assert not trace.exists()

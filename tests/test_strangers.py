@@ -3,7 +3,6 @@
 import gzip
 import io
 import json
-import os
 import pickle
 import resource
 import struct
@@ -20,6 +19,7 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
+from file_contents import Malicious, npy
 from unperturbed import datasets, packing
 from unperturbed import recipe as recipes
 from unperturbed import report as reports
@@ -38,16 +38,6 @@ NASTY = "\x1b[31m[red]evil[/]\r\n\x07\u202e:smile:"
 SPELLED = r"\x1b[31m[red]evil[/]\r\n\x07\u202e:smile:"
 GIBIBYTE = 2**30
 CPU = torch.device("cpu")
-
-
-class Malicious:
-    """An object whose unpickling makes a file."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.file),)
 
 
 @pytest.fixture
@@ -75,12 +65,6 @@ def refusal(kind: type[Exception], function, *arguments) -> str:
     assert text.isprintable()
     assert len(text) < 1000
     return text
-
-
-def npy(array: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
 
 
 def npy_header(descr: str, shape: str) -> bytes:

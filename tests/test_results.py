@@ -21,6 +21,7 @@ from unperturbed.experiments.evidence import loads, read
 from unperturbed.experiments.headline import ROWS, headline
 from unperturbed.experiments.lambda_tables import at_weight
 from unperturbed.experiments.measured import Measured
+from unperturbed.experiments.statements import HARDLY_MORE
 from unperturbed.models import WideResNet
 from unperturbed.recipes import RECIPES, named
 from unperturbed.recipes.published import printed
@@ -1274,6 +1275,9 @@ def test_the_page_of_fidelity_says_what_srt_lacks_beside_all_labels_on_mnist():
     assert of_rt == sorted(of_rt, reverse=True) and of_srt == sorted(of_srt, reverse=True)
     assert kept("worst-of-k") > printed("Table 3", "mnist-spatial-srt")["gridadv"]
     assert f"is only {lead('worst-of-k-all-labels', 'rt-lambda-0.2').points:.2f} points below" in text
+    of_srt, of_rt = ((100 - kept(less)) / (100 - kept("worst-of-k-all-labels")) for less in ("srt", "rt-lambda-0.2"))
+    assert f"at most {HARDLY_MORE:g} times as many wrong images. SRT has {of_srt:.2f} times as many as Worst" in text
+    assert f"all labels, and RT {of_rt:.2f} times." in text
     ours, theirs = (
         next(each.report for each in found.evidence if each.name == cell(trial).trial)
         for trial in ("srt", "worst-of-k-all-labels")

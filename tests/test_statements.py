@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from handmade import evidence, report, sweep
+from unperturbed.experiments.beside_print import as_printed, nearer_to_print
 from unperturbed.experiments.catalog import experiments
 from unperturbed.experiments.definition import SURFACES, Cell, Difference, Figure
 from unperturbed.experiments.measured import Measured, standard_error
@@ -16,14 +17,13 @@ from unperturbed.experiments.statements import (
     NOTHING_TO_COMPARE,
     Comparison,
     above,
+    alike,
     among_the_best,
-    as_printed,
     decided,
     falls_under,
     faster,
     growing,
     mostly_above,
-    nearer_to_print,
     over,
     reaches,
     wider,
@@ -398,6 +398,42 @@ def test_a_similar_effect_is_neither_above_nor_under(points):
     assert similar.check(Measured(runs)).verdict == "fail"
 
 
+@pytest.mark.parametrize(("ours", "theirs", "expected"), [(96, 97, "fail"), (47, 50, "pass"), (44, 50, "fail")])
+def test_what_is_alike_is_few_points_under_and_has_hardly_more_wrong_images(ours, theirs, expected):
+    comparisons = over("a", "b", ("pgd",), -5.0)
+    runs = [evidence(name, 100, pgd=pgd, images=10_000) for name, pgd in (("a", ours), ("b", theirs))]
+    finding = above("w", alike(comparisons)).check(Measured(runs))
+    assert finding.verdict == expected
+    assert f"(at least -5; {100 - ours:.2f} wrong, at most 1.2 x {100 - theirs:.2f})" in finding.figures
+    assert (verdict(above("w", comparisons), *runs) == "pass") == (theirs - ours < 5), "points alone say less"
+
+
+def test_the_error_of_wrong_images_is_that_of_pairs_too():
+    runs = [evidence(name, 100, pgd=pgd, images=1000) for name, pgd in (("a", 88), ("b", 90))]
+    spared = Measured(runs).spared(Cell("a", "pgd"), Cell("b", "pgd"), 1.2)
+    by_image = [0.0] * 880 + [-100.0] * 20 + [20.0] * 100
+    assert spared.points == pytest.approx(1.2 * 10 - 12, abs=1e-9)
+    assert spared.error == pytest.approx(stdev(by_image) / 1000**0.5)
+    finding = above("w", alike(over("a", "b", ("pgd",), -5.0))).check(Measured(runs))
+    assert finding.verdict == "undecided" and "1 too close to tell" in finding.figures
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("table-4", "effect similar to that of AT"), ("table-5", "does not fall"), ("figure-unlabeled", "says similar")],
+)
+def test_statements_of_likeness_ask_for_hardly_more_wrong_images(name, words):
+    class More(Extreme):
+        def spared(self, cell, other, times, /):
+            return Difference(-1.0, 0.1)
+
+    statements = [statement for statement in experiments()[name].statements if words in statement.words]
+    assert statements
+    for statement in statements:
+        assert "with at most 1.2 times as many wrong images" in statement.words
+        assert (statement.check(Extreme(1)).verdict, statement.check(More(1)).verdict) == ("pass", "fail")
+
+
 def test_an_attack_that_was_interrupted_was_made_on_all_images_at_a_smaller_fraction():
     few = report(98, {"pgd": 90}, images=500)
     found = Measured([evidence("a", on_fewer=(few,), sweep=sweep(half=97, whole=96))])
@@ -465,6 +501,11 @@ SPATIAL = {2: 1, 6: 5, 9: 8}
 """the table of spatial attacks with which one of pixel-wise attacks is compared"""
 
 
+def wrong(figure):
+    """The images that are not right, in percent."""
+    return 100 - figure.mean
+
+
 @dataclass(frozen=True, slots=True)
 class Printed:
     """What the paper prints, in one of its tables and in the one that goes with it."""
@@ -490,6 +531,11 @@ class Printed:
         """The difference of both differences."""
         first, second = self.difference(*lead), self.difference(*other)
         return None if first is None or second is None else Difference(first.points - second.points, 0.0)
+
+    def spared(self, cell, other, times, /):
+        """Of the wrong images of both."""
+        first, second = self.figure(cell), self.figure(other)
+        return None if first is None or second is None else Difference(times * wrong(second) - wrong(first), 0.0)
 
     def collapsed(self, trial, /):
         """None of the paper's has."""
@@ -539,7 +585,8 @@ def test_the_statements_of_the_paper_are_all_there():
         "no help against spatial attacks on CIFAR-10",
         "no help against GridAdv on MNIST",
         "rises with the number of unlabeled images",
-        "SRT is at most 5 points under supervised training on all labels (the text says similar) on MNIST, spatial",
+        "SRT is at most 5 points under supervised training on all labels, with at most 1.2 times as many wrong "
+        "images (the text says similar), on MNIST, spatial",
         "SRT exceeds supervised training on all labels on MNIST, spatial",
         "compound attacks are stronger than PGD and GridAdv by themselves",
         "SRT+ is above AT+, AT (average) and AT (max)",
@@ -636,6 +683,9 @@ class Extreme:
     def gain(self, lead, other, /):
         return Difference(20.0 * self.sign, 0.5)
 
+    def spared(self, cell, other, times, /):
+        return Difference(20.0 * self.sign, 0.5)
+
     def collapsed(self, trial, /):
         return False
 
@@ -663,6 +713,9 @@ class Apart:
 
     def difference(self, cell, other, /):
         return Difference(self.points, 0.1)
+
+    def spared(self, cell, other, times, /):
+        return Difference(10.0, 0.1)
 
     def collapsed(self, trial, /):
         return False

@@ -160,6 +160,10 @@ class Found(Protocol):
         """By how much more the first cell of one pair lies above its second than in the other pair."""
         ...
 
+    def spared(self, cell: Cell, other: Cell, times: float, /) -> Difference | None:
+        """By how many points fewer images are wrong in the one than so many times those in the other."""
+        ...
+
     def collapsed(self, trial: str, /) -> bool:
         """Whether it answers nearly every clean image by one class."""
         ...

@@ -6,10 +6,11 @@ from dataclasses import replace
 from ..recipes import named
 from ..recipes.published import WITHOUT_POINTWISE
 from ..schedules import Cyclic
+from .beside_print import as_printed
 from .definition import CLEAN, COUNTED_OTHERWISE, Cell, Experiment, Trial, table_of
 from .passes import passes_of_image
 from .ramped import ALSO_GROWING, FIRST_LEARNED, GROWN, first_learned
-from .statements import Comparison, above, as_printed, each_over, faster, growing, over, wider
+from .statements import Comparison, above, each_over, faster, growing, over, wider
 
 SPATIAL_COLUMNS = ("gridadv", "gridadv.t", "gridadv.r")
 PIXEL_COLUMNS = (*WITHOUT_POINTWISE, "autoattack")

@@ -8,10 +8,11 @@ from ..objectives import SRT
 from ..recipes import mnist, named
 from ..recipes.budgets import PIXEL_ROWS, SPATIAL_ROWS
 from ..recipes.words import ATTACKS, DATA_SETS, enumerated
+from .beside_print import as_printed, nearer_to_print
 from .definition import CLEAN, COUNTED_OTHERWISE, Experiment, Statement, Trial, table_of
 from .lambda_tables import BLUR
 from .ramped import FIRST_LEARNED, GROWN, first_learned
-from .statements import above, among_the_best, as_printed, each_over, most_of, nearer_to_print, over
+from .statements import WITH_HARDLY_MORE, above, alike, among_the_best, each_over, most_of, over
 
 SPATIAL_DEFENSES = ("standard", "at", "worst-of-k", "klr", "srt")
 PIXEL_DEFENSES = ("standard", "at", "trades", "uat", "rst", "srt")
@@ -180,8 +181,8 @@ def pixel_statements(data: str) -> Iterator[Statement]:
     rt, at = f"{data}-pixel-rt", f"{data}-pixel-at"
     yield above(
         f"RT at lambda 1 has an effect similar to that of AT on the same labels: both are within {SIMILAR:g} points "
-        f"of each other on {title}, clean and under PGD",
-        each_over([(rt, at), (at, rt)], (CLEAN, "pgd"), -SIMILAR),
+        f"of each other on {title}, {WITH_HARDLY_MORE}, clean and under PGD",
+        alike(each_over([(rt, at), (at, rt)], (CLEAN, "pgd"), -SIMILAR)),
     )
     if data == "cifar10":
         yield as_printed(

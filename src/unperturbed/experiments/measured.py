@@ -48,28 +48,30 @@ class Measured:
 
     def difference(self, cell: Cell, other: Cell, /) -> Difference | None:
         """The difference on the same images, over the seeds that both have; its error is of images and of seeds."""
-        return self.contrast((cell,), (other,))
+        return self.contrast((1, cell), (-1, other))
 
     def gain(self, lead: tuple[Cell, Cell], other: tuple[Cell, Cell], /) -> Difference | None:
         """The difference of two differences, on the same images too."""
         (higher, lower), (others_higher, others_lower) = lead, other
-        return self.contrast((higher, others_lower), (lower, others_higher))
+        return self.contrast((1, higher), (1, others_lower), (-1, lower), (-1, others_higher))
 
-    def contrast(self, plus: Sequence[Cell], minus: Sequence[Cell]) -> Difference | None:
-        """What cells have together over as many others, over the seeds that all of them have.
+    def spared(self, cell: Cell, other: Cell, times: float, /) -> Difference | None:
+        """By how many points fewer images are wrong in the one than so many times those in the other."""
+        contrast = self.contrast((1, cell), (-times, other))
+        return None if contrast is None else contrast._replace(points=contrast.points + 100 * (times - 1))
+
+    def contrast(self, *terms: tuple[float, Cell]) -> Difference | None:
+        """Cells, each times its weight, together, over the seeds that all of them have.
 
         It is of the first images alone where an attack on one of them was not made on all: images are not alike.
         """
-        added, taken = ([self.samples(cell) for cell in cells] for cells in (plus, minus))
-        on_few = any(self.on_few(cell) for cell in (*plus, *minus))
+        samples = [(weight, self.samples(cell)) for weight, cell in terms]
+        on_few = any(self.on_few(cell) for _, cell in terms)
         pairs: list[Tensor] = []
-        for seed in sorted(set.intersection(*(set(each) for each in (*added, *taken)))):
-            counts = {len(each[seed]) for each in (*added, *taken)}
+        for seed in sorted(set.intersection(*(set(each) for _, each in samples))):
+            counts = {len(each[seed]) for _, each in samples}
             if on_few or len(counts) == 1:
-                first, second = (
-                    torch.stack([each[seed][: min(counts)] for each in cells]) for cells in (added, taken)
-                )
-                pairs.append(first.sum(0) - second.sum(0))
+                pairs.append(torch.stack([weight * each[seed][: min(counts)] for weight, each in samples]).sum(0))
         if not pairs:
             return None
         fewest = min(map(len, pairs))

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from ..recipes.published import printed as printed_numbers
 from .definition import Cell, Difference, Finding, Found, Statement, Verdict
 
 ERRORS = 2.0
 """standard errors within which a difference decides nothing"""
-SHORT_OF_PRINT = 1.0
-"""points by which ours may be short of the paper's number"""
+HARDLY_MORE = 1.2
+"""times the wrong images of a cell that one which is said to be like it may have"""
+WITH_HARDLY_MORE = f"with at most {HARDLY_MORE:g} times as many wrong images"
 NOT_MEASURED = "not yet measured"
 NOTHING_TO_COMPARE = "measured, but all accuracies have fallen too far to be compared"
 Standing = Verdict | Literal["on few", "no rival"]
@@ -38,6 +38,8 @@ class Comparison(NamedTuple):
     higher: Cell
     lower: Cell
     by: float = 0.0
+    alike: bool = False
+    """whether it also asks that hardly more images are wrong there: where few are, points say little"""
 
 
 def above(words: str, comparisons: Sequence[Comparison], *, while_above: float | None = None) -> Statement:
@@ -94,8 +96,9 @@ def compared(
         elif while_above is not None and higher.mean <= while_above:
             spent += 1
         else:
-            standing = over_rivals(found, [comparison.lower.trial], decided(difference, comparison.by))
-            told.append((standing, difference.points - comparison.by, quoted(found, comparison, difference)))
+            verdict, margin = judged(found, comparison, difference)
+            standing = over_rivals(found, [comparison.lower.trial], verdict)
+            told.append((standing, margin, quoted(found, comparison, difference)))
     return told, missing, len(comparisons) - spent
 
 
@@ -161,13 +164,6 @@ def beside_bounds(found: Found, bounds: Sequence[tuple[Cell, float]], *, reached
     return summed_up(told, missing, len(bounds))
 
 
-def as_printed(words: str, place: str, row: str, columns: Sequence[str], trial: str | None = None) -> Statement:
-    """That our numbers of a row, by this trial or by the one that it names, are hardly under the paper's."""
-    numbers, trial = printed_numbers(place, row), trial or row
-    bounds = [(Cell(trial, column), numbers[column]) for column in columns]
-    return Statement(words=words, check=lambda found: beside_bounds(found, bounds, reached=True, less=SHORT_OF_PRINT))
-
-
 def faster(words: str, quick: str, slow: str, times: float) -> Statement:
     """That training the one takes the other's time divided by so many, on one device."""
 
@@ -184,33 +180,20 @@ def faster(words: str, quick: str, slow: str, times: float) -> Statement:
     return Statement(words=words, check=check)
 
 
-def nearer_to_print(words: str, readings: tuple[str, str], row: str, place: str, columns: Sequence[str]) -> Statement:
-    """That the first of two readings lies nearer to a printed row, by the mean distance over these columns."""
-
-    def check(found: Found) -> Finding:
-        numbers = printed_numbers(place, row)
-        distances: list[float] = []
-        for reading in readings:
-            figures = [found.figure(Cell(reading, column)) for column in columns]
-            known = [figure.mean for figure in figures if figure is not None and figure.first is None]
-            if len(known) < len(columns):  # What is printed is on all images.
-                return Finding("undecided", NOT_MEASURED)
-            apart = [abs(mean - numbers[column]) for mean, column in zip(known, columns, strict=True)]
-            distances.append(sum(apart) / len(apart))
-        first, second = distances
-        told = [f"{far:.2f} ({called(found, reading)})" for far, reading in zip(distances, readings, strict=True)]
-        figures = f"points from {place} on average: {', '.join(told)}"
-        return Finding("pass" if first <= second else "fail", figures)
-
-    return Statement(words=words, check=check)
-
-
 def decided(difference: Difference, by: float) -> Verdict:
     """Whether a difference is at least that large, as far as its error can tell."""
     margin, doubt = difference.points - by, ERRORS * difference.error
     if margin > doubt:
         return "pass"
     return "fail" if margin < -doubt else "undecided"
+
+
+def judged(found: Found, comparison: Comparison, difference: Difference) -> tuple[Verdict, float]:
+    """Whether a comparison holds, and by how many points: by those of wrong images where they decide it."""
+    asked: list[tuple[Verdict, float]] = [(decided(difference, comparison.by), difference.points - comparison.by)]
+    if comparison.alike and (spared := found.spared(comparison.higher, comparison.lower, HARDLY_MORE)) is not None:
+        asked.append((decided(spared, 0.0), spared.points))
+    return min(asked, key=lambda each: (WORST_FIRST.index(each[0]), each[1]))
 
 
 def over_rivals(found: Found, rivals: Iterable[str], verdict: Verdict) -> Standing:
@@ -239,6 +222,9 @@ def quoted(found: Found, comparison: Comparison, difference: Difference) -> str:
     most = max(figure.seeds for figure in (higher, lower) if figure is not None)
     shared = f" over {difference.seeds} of {most} seeds" if difference.seeds < most else ""
     claimed = f" (at least {comparison.by:+g})" if comparison.by else ""
+    if comparison.alike and higher is not None and lower is not None:
+        wrong = f"{100 - higher.mean:.2f} wrong, at most {HARDLY_MORE:g} x {100 - lower.mean:.2f}"
+        claimed = f" (at least {comparison.by:+g}; {wrong})"
     both = f"{shown(found, first)} - {shown(found, second, beside=first)}{':' if shared else ' ='}"
     if difference.first is not None:
         other = "that" if first.in_words == second.in_words else second.in_words
@@ -275,6 +261,11 @@ def summed_up(told: Sequence[Told], missing: int, claims: int, least: int | None
 def most_of(cases: Sequence[object]) -> int:
     """The least number that is more than half."""
     return len(cases) // 2 + 1
+
+
+def alike(comparisons: Iterable[Comparison]) -> list[Comparison]:
+    """The same, which also ask that hardly more images are wrong."""
+    return [comparison._replace(alike=True) for comparison in comparisons]
 
 
 def growing(cells: Sequence[Cell]) -> list[Comparison]:

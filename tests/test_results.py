@@ -959,6 +959,32 @@ def test_the_page_of_fidelity_says_where_srt_plus_is_not_above_at_plus():
     }
 
 
+def test_the_page_of_fidelity_says_where_at_plus_is_not_above_at_max():
+    page, at_plus = text_of("docs/fidelity.md"), import_module("at_plus")
+    text, rows = " ".join(page.split()), list(at_plus.rows())
+    assert at_plus.markdown(rows) in page
+    clean, *attacked = rows
+    assert f"Without an attack AT+ is {-clean.lead:.2f} points below AT (max)" in text
+    by_attack = [[row for row in attacked if row.attack == attack] for attack in ("pgd+", "gridadv+")]
+    for several in by_attack:
+        leads = [clean.lead, *(row.lead for row in several)]
+        assert leads == sorted(leads) and leads[1] < 0 < leads[-1]
+        assert several[0].lead < -2 * several[0].error
+    unclear = [row for row in attacked if abs(row.lead) <= 2 * row.error]
+    assert [(row.attack, row.fraction) for row in unclear] == [("pgd+", 0.5)]
+    assert all(row.changed[0] < row.changed[1] for row in attacked)
+    runs = [read(at_plus.EVIDENCE / f"{name}-seed-0.json") for name in (at_plus.PLUS, at_plus.STRONGEST)]
+    both = runs[0].report.survivors() & runs[1].report.survivors()
+    parts = [[run.sweep.reports[0.25] for run in runs], [run.report for run in runs]]
+    smaller, whole = (
+        [f"{100 * report.survivors('pgd+')[both].double().mean():.2f} %" for report in reports] for reports in parts
+    )
+    assert (
+        f"Of the {both.sum():,} that both classify correctly, AT+ keeps {smaller[0]} under PGD+ at 0.25 and AT (max) "
+        f"{smaller[1]}, at full size {whole[0]} and {whole[1]}."
+    ) in text
+
+
 def test_the_page_of_fidelity_says_what_rt_and_srt_of_the_paper_are():
     found = Measured([each for each in committed_evidence() if each.scale == "paper"])
     page = text_of("docs/fidelity.md")

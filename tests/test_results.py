@@ -798,6 +798,9 @@ def test_the_page_of_defenses_and_the_readme_say_how_far_srt_plusplus_is_above_t
         slow.accuracy() > plus.report.accuracy()
         and f"easier than the rest: {right(slow)} % of them are right" in words
     )
+    error = 100 * slow.survivors("autoattack").double().std().item() / few**0.5
+    assert f"the standard error is {error:.1f} points for {few} images. And these {few} are easier" in readme
+    assert f"SRT++ gets {right(slow)} % of them right without an attack" in readme
     again = read(ROOT / "results/srt-plusplus-once-more.json").report
     more = 100 * (again.accuracy("pgd") - plus.report.accuracy("pgd"))
     assert f"{right(again)} % clean and {right(again, 'pgd')} % under PGD, {more:.2f} points more" in words

@@ -135,6 +135,10 @@ def test_the_readme_says_how_the_rows_with_a_teacher_were_chosen():
     said = {each.words.removesuffix(f",{goal}"): each for each in better.statements if each.words.endswith(goal)}
     reached = [name for name in runs if said[trials[name].called].check(found).verdict == "pass"]
     assert reached == [shown] and "the only one that reaches the paper's accuracy" in readme
+    stands = 100 * runs[shown].report.survivors("pgd").double()
+    over, error = stands.mean().item() - printed("Table 9", "cifar10-pixel-srt-fast")["pgd"], stands.std() / 100
+    assert len(stands) == 10_000 and 0 < over < error / 2
+    assert f"under PGD by {over:.2f} points, well within the standard error of {error:.2f}." in readme
     teacher = named("cifar10-pixel-srt-plusplus").teacher
     assert (teacher.steps * teacher.batch / 50_000, type(teacher.model).__name__) == (
         pytest.approx(90, 0.01),

@@ -1,5 +1,6 @@
 """Attacks for one image (C, H, W) at a time; f maps (1, C, H, W) to logits."""
 
+from functools import cache
 from itertools import product
 from math import cos, inf, pi
 
@@ -121,6 +122,7 @@ def fab(f, image, target, *, kind, steps, aim=None):
     return closest, closest_length
 
 
+@cache
 def pyramids(side):
     """A square of length 1: its upper half above 0, its lower one below, each higher the farther from its rim."""
     half, shape = side // 2, torch.zeros(side, side, dtype=torch.float64)

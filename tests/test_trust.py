@@ -2,8 +2,10 @@
 
 import json
 import re
+import time
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -17,12 +19,13 @@ from unperturbed.models import DigitsCNN
 from unperturbed.neighborhoods import L2, Blur, Linf, Spatial
 from unperturbed.trust import CHECKS, Card, Finding, examination, trust
 from unperturbed.trust import card as card_room
-from unperturbed.trust.binarization import last_linear
+from unperturbed.trust.attacking import convergence, other_loss, silent_success, single_step, sweep
+from unperturbed.trust.binarization import fit, last_linear
 from unperturbed.trust.check import noticeable
-from unperturbed.trust.examination import affordable
+from unperturbed.trust.examination import affordable, affordable_panel
 from unperturbed.trust.outputs import company, count_calls, normalized, randomized
-from unperturbed.trust.searching import Squares
-from unperturbed.trust.subject import Connected, Memory, Queries, Speed, Subject, spread
+from unperturbed.trust.searching import Squares, black_box, denser_grid, noise, transfer
+from unperturbed.trust.subject import Connected, Memory, Queries, Reference, Speed, Subject, spread
 
 BALL = Linf(eps=0.15)
 TURNS = Spatial(rotation=30.0, translation=1.0)
@@ -477,3 +480,174 @@ def test_features_too_narrow_for_the_binarization_test_are_said():
     card = trust(f, x, f(x / 255).argmax(1), around=BALL, device="cpu")
     assert card["binarization"].verdict == "skipped"
     assert "tell a boundary point from inner ones" in card["binarization"].figure
+
+
+class Scripted(Subject):
+    """100 images under attacks that leave as many of the first ones as a test says."""
+
+    def survivors(self, attack, rows, name):
+        return rows[rows < self.left[name]]
+
+
+@pytest.fixture
+def under():
+    def make(silent=0, **left):
+        f = Connected(nn.Sequential(nn.Flatten(), nn.Linear(4, 10)))
+        settings = {
+            "classes": 10,
+            "around": Linf(eps=0.1),
+            "spatial": TURNS,
+            "sibling": f,
+            "seed": 0,
+            "watcher": None,
+        }
+        subject = Scripted(f=f, x=torch.rand(100, 1, 2, 2), y=torch.zeros(100).long(), **settings)
+        subject.unbroken = torch.arange(100) < 60
+        subject.reference = Reference(stands=subject.unbroken.clone(), silent=torch.arange(100) < silent)
+        subject.left = {name.replace("_", " "): count for name, count in left.items()}
+        return subject
+
+    return make
+
+
+SWEPT = {
+    f"PGD within Linf {eps}": left for eps, left in {0.025: 90, 0.05: 80, 0.2: 40, 0.4: 20, 0.8: 12, 1: 12}.items()
+}
+GRID, DENSE, DRAWN = "GridAdv", "GridAdv, twice as dense", "RandAdv"
+
+
+@pytest.mark.parametrize(
+    ("check", "left", "verdict", "figure"),
+    [
+        (silent_success, {"silent": 3}, "flag", "PGD broke 40 of 100 images, and 3 more on its way without"),
+        (silent_success, {"silent": 2}, "pass", "PGD broke 40 of 100 images, and 2 more on its way without"),
+        (single_step, {"FGSM": 57}, "flag", "one step breaks 3 of 100 images that 20 steps do not"),
+        (single_step, {"FGSM": 58}, "pass", "one step breaks 2 of 100 images that 20 steps do not"),
+        (
+            other_loss,
+            {"PGD on the margin": 50},
+            "flag",
+            "60.0 % stand under cross-entropy and 50.0 % under the margin",
+        ),
+        (
+            other_loss,
+            {"PGD on the margin": 51},
+            "pass",
+            "60.0 % stand under cross-entropy and 51.0 % under the margin",
+        ),
+        (
+            convergence,
+            {"PGD with more steps": 55, "PGD with more restarts": 50},
+            "flag",
+            "60.0 % of 100 images stand after 20 steps; 100 steps break 5 more, 5 restarts 10 more",
+        ),
+        (
+            convergence,
+            {"PGD with more steps": 50, "PGD with more restarts": 55},
+            "flag",
+            "break 10 more, 5 restarts 5",
+        ),
+        (
+            convergence,
+            {"PGD with more steps": 51, "PGD with more restarts": 51},
+            "pass",
+            "break 9 more, 5 restarts 9",
+        ),
+        (
+            sweep,
+            SWEPT,
+            "pass",
+            "100 at 0, 90 at 0.025, 80 at 0.05, 60 at 0.1, 40 at 0.2, 20 at 0.4, 12 at 0.8, 12 at 1",
+        ),
+        (sweep, SWEPT | {"PGD within Linf 0.2": 64}, "pass", "60 at 0.1, 64 at 0.2"),
+        (sweep, SWEPT | {"PGD within Linf 0.2": 63, "PGD within Linf 0.4": 66}, "flag", "at 0.1, 63 at 0.2, 66 at"),
+        (sweep, SWEPT | {"PGD within Linf 0.8": 20, "PGD within Linf 1": 20}, "flag", "20 at 1 (any image)"),
+        (
+            transfer,
+            {"PGD on the sibling": 55},
+            "flag",
+            "break 5 of 100 images, 60 of which stood under all white-box",
+        ),
+        (
+            transfer,
+            {"PGD on the sibling": 56},
+            "pass",
+            "break 4 of 100 images, 60 of which stood under all white-box",
+        ),
+        (noise, {"random noise": 57}, "flag", "1,000 random points each break 3 of 100 images, 60 of which stood"),
+        (noise, {"random noise": 58}, "pass", "1,000 random points each break 2 of 100 images, 60 of which stood"),
+        (black_box, {"Square": 55}, "flag", "with 1,000 queries breaks 5 of 100 images, 60 of which stood"),
+        (black_box, {"Square": 56}, "pass", "with 1,000 queries breaks 4 of 100 images, 60 of which stood"),
+        (
+            denser_grid,
+            {GRID: 70, DENSE: 65, DRAWN: 69},
+            "flag",
+            "70.0 % of 100 images .* breaks 5 .* 1,000 .* 1 more",
+        ),
+        (
+            denser_grid,
+            {GRID: 70, DENSE: 69, DRAWN: 65},
+            "flag",
+            "70.0 % of 100 images .* breaks 1 .* 1,000 .* 5 more",
+        ),
+        (
+            denser_grid,
+            {GRID: 70, DENSE: 66, DRAWN: 66},
+            "pass",
+            "70.0 % of 100 images .* breaks 4 .* 1,000 .* 4 more",
+        ),
+    ],
+)
+def test_a_check_counts_what_an_attack_breaks_and_is_flagged_beyond_its_share(check, left, verdict, figure, under):
+    found = check(under(**left), torch.arange(100))
+    assert found[0] == verdict
+    assert re.search(figure.replace("(", r"\(").replace(")", r"\)"), found[1]), found[1]
+
+
+def test_what_a_white_box_attack_breaks_is_no_find_of_a_black_box(under):
+    subject = under(FGSM=50, Square=45, PGD_on_the_sibling=30)
+    subject.left["GridAdv"] = subject.left["GridAdv, twice as dense"] = subject.left["RandAdv"] = 10
+    rows = torch.arange(20, 100)
+    denser_grid(subject, rows)
+    assert "breaks 15 of 80 images, 40 of which" in black_box(subject, rows)[1], "a warp is no change within the ball"
+    single_step(subject, rows)
+    assert "breaks 5 of 80 images, 30 of which" in black_box(subject, rows)[1]
+    assert "break 20 of 80 images, 30 of which" in transfer(subject, rows)[1]
+    assert subject.unbroken.nonzero().flatten().tolist() == list(range(50))
+
+
+def test_the_time_that_an_examination_asks_for_is_enough(under):
+    subject, speed = under(), Speed(forward=0.0, gradient=1e-3, warp=0.0)
+    subject.panel = torch.arange(60)
+    with pytest.raises(ValueError, match=r"1 seconds are too few to examine this model: give at least 1\.2,"):
+        affordable_panel(subject, speed, time.perf_counter(), 1.0)
+    assert affordable_panel(subject, speed, time.perf_counter(), 1.3).tolist() == list(range(0, 60, 2))
+    subject.panel = torch.arange(29)
+    assert len(affordable_panel(subject, speed, time.perf_counter(), 1.0)) == 29
+
+
+@pytest.mark.parametrize("ball", [Linf(eps=0.1), L2(eps=0.2)], ids=str)
+def test_a_readout_tells_a_boundary_point_from_inner_points_as_fisher_does(ball, rng):
+    seen, x = [], 0.2 + 0.6 * torch.rand(1, 4, 4, generator=rng)
+
+    def features(images):
+        seen.append(images)
+        return images.flatten(1).tanh()
+
+    weight, bias = fit(features, ball, x, rng)
+    (images,) = seen
+    distances = ball.distance(x.unsqueeze(0), images - x)
+    assert distances[0] == 0
+    torch.testing.assert_close(distances[1:-1], torch.full((998,), 0.95))
+    assert distances[-1].item() == pytest.approx(1)
+    assert len(images) == 1000
+    points = features(images)
+    scores = points @ weight + bias
+    assert scores[-1].item() == pytest.approx(1, abs=1e-4)
+    assert scores[:-1].max().item() == pytest.approx(-1, abs=1e-4)
+    inner, outer = points[:-1].double().numpy(), points[-1].double().numpy()
+    covariance = np.cov(inner.T, bias=True)
+    ridge = 0.3 * covariance.trace() / len(covariance) * np.eye(len(covariance))
+    direction = np.linalg.solve(covariance + ridge, outer - inner.mean(0))
+    cosine = direction @ weight.double().numpy() / np.linalg.norm(direction) / weight.norm().item()
+    assert cosine == pytest.approx(1)

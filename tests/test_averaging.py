@@ -45,6 +45,8 @@ def test_statistics_of_torchscript_are_those_of_the_model_or_refused(statistics)
         ValueError, match=f"TorchScript cannot be those of Average.batchnorm='{statistics}'.*'copied'"
     ):
         trainer(**settings, averaging=Average(decay=0.9, batchnorm=statistics))
+    settings["f"] = torch.jit.script(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
+    trainer(**settings, averaging=Average(decay=0.9, batchnorm=statistics))  # It has no statistics to look after.
 
 
 class Overheard:

@@ -11,6 +11,7 @@ from unperturbed.guards import (
     normalizes_apart,
     require_teachable,
     require_use_by,
+    steps_taken,
     to_lower,
     with_checksum,
 )
@@ -149,6 +150,13 @@ def test_a_healthy_run_is_silent():
     alarm = CollapseAlarm(largest_label_share=0.1)
     lines = [record(step=10 * i, share=0.3 - i / 100, accuracy=0.1 + i / 25) for i in range(20)]
     assert not any(alarm.sentence(line, line["step"] / 200) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("logged", "words"), [((5, 12), "12"), ((5, 8), "8 of 12"), ((12, 8), "8 of 12"), ((), "12")]
+)
+def test_the_steps_of_a_run_are_those_of_its_recipe_unless_its_log_ends_before(logged, words):
+    assert steps_taken([{"step": step} for step in logged], 12) == words
 
 
 @pytest.mark.parametrize("labeler", ["average", "teacher"])

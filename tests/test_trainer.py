@@ -20,7 +20,7 @@ from unperturbed.objectives import AT, SRT, Batch, Mixture, Standard, Terms
 from unperturbed.progress import Record
 from unperturbed.recipe import SGD, Validation
 from unperturbed.schedules import Cyclic, Piecewise, Ramp
-from unperturbed.selection import Selection
+from unperturbed.selection import Selection, unsaved_buffers
 from unperturbed.solvers import FGSM, PGD, Solver, Strongest, WorstOfK
 from unperturbed.trainer import Trainer
 
@@ -188,6 +188,14 @@ def test_a_resumed_run_remembers_what_the_file_of_the_weights_does_not_hold():
     resumed.run()
     assert_same(resumed.state(), whole.state())
     assert whole.f.passes == 12
+
+
+def test_buffers_beside_the_weights_are_those_that_their_file_leaves_out():
+    f = nn.BatchNorm1d(2)
+    f.register_buffer("passes", 3 * f.weight, persistent=False)
+    assert list(found := unsaved_buffers(f)) == ["passes"]
+    assert found["passes"].tolist() == [3, 3]
+    assert not found["passes"].requires_grad, "as the weights in that file"
 
 
 def test_seeds_decide_the_run():

@@ -1,8 +1,11 @@
 """Reading data sets from files, downloads and arrays, and refusing damaged ones."""
 
+import errno
 import gzip
 import hashlib
 import io
+import os
+import re
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -396,6 +399,38 @@ def test_a_cache_that_cannot_be_written_is_not_blamed_on_the_network(website, mo
     text = message(OSError, "cifar10")
     assert text.startswith(f"could not write {tmp_path / 'file' / 'cifar10' / 'cifar-10-binary.tar.gz'} (")
     assert "download" not in text
+
+
+def test_a_cache_that_only_seems_to_take_folders_is_not_blamed_on_the_network(website, monkeypatch):
+    def refused(*_: object, **__: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    website("cifar10", {"cifar-10-binary.tar.gz": b"what is there"})
+    monkeypatch.setattr(Path, "mkdir", refused)
+    monkeypatch.setattr(os, "makedirs", refused)
+    text = message(OSError, "cifar10")
+    assert re.match(r"could not write .*cifar10 \(No such file or directory\): ", text)
+
+
+@pytest.mark.parametrize("full_while", ["downloading", "unpacking"])
+def test_a_disk_that_fills_during_a_download_is_not_blamed_on_the_network(website, monkeypatch, tmp_path, full_while):
+    batches = {f"cifar-10-batches-bin/{file}": batch for file, batch in cifar_batches().items()}
+    website("cifar10", {"cifar-10-binary.tar.gz": tar_of(batches)})
+    write_bytes = Path.write_bytes
+
+    def full(path: Path, contents: bytes) -> int:
+        if (path.suffix == ".bin") == (full_while == "unpacking"):
+            write_bytes(path, contents[:10])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return write_bytes(path, contents)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(Path, "write_bytes", full)
+        text = message(OSError, "cifar10")
+    assert re.match(r"could not write .*cifar10 \(No space left on device\): ", text)
+    left = [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert left == ([] if full_while == "downloading" else ["cifar-10-binary.tar.gz"])
+    assert len(load("cifar10").train_images) == 10
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10"])

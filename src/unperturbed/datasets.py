@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .files import at_home, require_writable
+from .files import at_home, explained, require_writable
 from .formats import LABELED_PARTS, Parts, read_cifar, read_mnist, read_own_arrays
 from .inputs import check_labels
 from .misnamed import no_data_set, require_folder
@@ -131,8 +131,7 @@ def load(name: str, folder: Path | None = None) -> Dataset:
         parts, classes = _of_that_name(name, _files(name, folder)), SOURCES[name].classes
     else:
         raise ValueError(no_data_set(name, NAMES))
-    none = {"unlabeled_images": parts["train_images"][:0]}
-    return Dataset(name=name, classes=classes, **(none | parts))
+    return Dataset(name=name, classes=classes, **({"unlabeled_images": parts["train_images"][:0]} | parts))
 
 
 def _of_that_name(name: str, files: Sequence[Path]) -> Parts:
@@ -173,8 +172,7 @@ def _files(name: str, folder: Path | None) -> list[Path]:
     folder = at_home(chosen) if chosen else _downloaded(name, source)
     if not folder.exists():
         raise FileNotFoundError(f"the data folder {printable(folder)} does not exist: create it or name another one")
-    if not folder.is_dir():
-        raise NotADirectoryError(f"{printable(folder)} is not a folder: name the folder that the data files lie in")
+    require_folder(folder)
     places = [folder / place for place in source.places]
     found = next(filter(None, (_present(place, source) for place in places)), {})
     if missing := [file for file in source.files if file not in found]:
@@ -199,6 +197,8 @@ def _downloaded(name: str, source: Source) -> Path:
     folder = cache() / name
     registry = {file: f"md5:{checksum}" for file, checksum in source.checksums.items()}
     require_writable([folder / file for file in registry if not (folder / file).exists()])
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     store = pooch.create(path=folder, base_url=source.url, registry=registry)
     try:
         for file in registry:
@@ -206,6 +206,9 @@ def _downloaded(name: str, source: Source) -> Path:
             if path.name.endswith(".tar.gz"):
                 _unpack(path, source.files)
     except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # What is said of the network has no number.
+            with explained(folder):
+                raise
         trouble = "arrived damaged" if isinstance(error, ValueError) else "could not be downloaded"
         raise ConnectionError(
             f"{name} {trouble} from {source.url} ({', '.join(registry)}): try again, or put "

@@ -186,7 +186,7 @@ def test_classes_without_names_are_not_held_against_those_with_names(own):
     run.model(load("mine.npz"))
     pack(own.parent / "mine.npz", names=tuple("1023456789"))
     run.model(load("digits"))
-    RunDirectory(own).write_weights(run.model(load("digits")).state_dict(), load("digits").use)
+    RunDirectory(own).write_weights(run.model(load("digits")), load("digits").use)
     with pytest.raises(ValueError, match=r"has '0' for class 0 and mine\.npz has '1'"):
         run.model(load("mine.npz"))
     few = load("digits")

@@ -464,7 +464,6 @@ class Adapted(nn.Module):
         return self.dense(x) if self.added else self.dense(x) + x @ (self.up @ self.down).T
 
 
-@pytest.mark.filterwarnings("ignore:a network that keeps a number which changes")
 @pytest.mark.parametrize("objective", [up.SRT(solver=SOLVER), up.AT(solver=SOLVER), up.TRADES(solver=SOLVER)])
 def test_layers_that_are_added_up_for_evaluation_learn(objective):
     f = nn.Sequential(fresh(Adapted), nn.ReLU(), nn.Linear(4, 4))

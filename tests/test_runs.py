@@ -563,7 +563,7 @@ def linear(inputs: int = 4) -> nn.Module:
 
 def test_the_weights_come_back_as_they_were(run):
     one, other = linear(), linear()
-    run.write_weights(one.state_dict(), Use((1, 8, 8), ("a", "b")))
+    run.write_weights(one, Use((1, 8, 8), ("a", "b")))
     run.read_weights(other)
     assert all(torch.equal(other.state_dict()[name], tensor) for name, tensor in one.state_dict().items())
     assert run.read_use() == Use((1, 8, 8), ("a", "b"))
@@ -575,7 +575,7 @@ def test_a_run_that_is_not_finished_says_how_to_finish_it(run):
 
 
 def test_weights_of_another_model_are_refused_with_the_difference(run):
-    run.write_weights(linear(5).state_dict(), Use((1, 8, 8), ("a", "b")))
+    run.write_weights(linear(5), Use((1, 8, 8), ("a", "b")))
     with pytest.raises(
         ValueError, match=r"does not hold the weights of this recipe's model \(size mismatch for 0"
     ) as error:

@@ -1,7 +1,7 @@
 """How f is asked: frozen while an adversary asks, for an opinion as a constant, in one outer pass or in several."""
 
 from collections import abc
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -36,15 +36,21 @@ def passes(f: nn.Module, *batches: Tensor) -> tuple[Tensor, ...]:
     return tuple(f(batch) for batch in batches)
 
 
+def in_evaluation_mode(f: nn.Module) -> AbstractContextManager[None]:
+    """Evaluation mode for a while, as `in_mode` has it."""
+    return in_mode(f, training=False)
+
+
 @contextmanager
-def in_evaluation_mode(f: nn.Module) -> abc.Generator[None]:
-    """Evaluation mode for a while; then each module is in the mode that it was in.
+def in_mode(f: nn.Module, *, training: bool) -> abc.Generator[None]:
+    """Training or evaluation mode for a while; then each module is in the mode that it was in.
 
     It is put there by its `train`, which may do more than note the mode: adapters of low rank add up weights in it.
+    So weights that are kept or averaged are those of training mode, in which they were learned.
     """
     modes = [(module, module.training) for module in f.modules()]
     try:
-        f.eval()
+        f.train() if training else f.eval()
         try:
             yield
         finally:

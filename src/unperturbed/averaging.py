@@ -35,11 +35,14 @@ class Average:
 
 
 class AveragedModel:
-    """A copy of a model whose parameters follow at a distance; of its buffers those of BatchNorms may follow too."""
+    """A copy of a model whose parameters follow at a distance; of its buffers those of BatchNorms may follow too.
+
+    It is in training mode like the model, but while it is asked: then weights of one mean what those of the other do.
+    """
 
     def __init__(self, f: nn.Module, decay: float, *, batchnorm: Statistics = "copied") -> None:
         with torch.no_grad():  # The copies of TorchScript are results of operations, else.
-            self.module = copied(f).eval()
+            self.module = copied(f).train()
         for weight in self.module.parameters():
             weight.requires_grad_(False)
         self.decay = decay
@@ -56,6 +59,8 @@ class AveragedModel:
     @torch.no_grad()
     def update(self, f: nn.Module, share: Tensor) -> None:
         """Move towards f by that share of the way."""
+        if not self.module.training:  # It has just labeled.
+            self.module.train()
         for mine, its in zip(self.module.parameters(), f.parameters(), strict=True):
             follow(mine, its, share)
         for mine, its in zip(self.module.buffers(), f.buffers(), strict=True):

@@ -52,7 +52,8 @@ def fit(
     Images are (N, C, H, W), uint8 or float in [0, 1], and the model returns logits for such floats. By default
     SRT with PGD on batches of 128, or of all images where there are fewer, a triangular rate with peak 0.05, and the
     robust term ramped over the first half of the run; of a batch, at least 1 image is labeled, or as many as
-    `least_labeled` says. Steps are taken after `model.train()`.
+    `least_labeled` says. Steps are taken after `model.train()`, by which adapters that evaluation mode adds up with
+    other weights are also to be taken apart before they are saved.
     Where more labeled images are held out, the model ends with the weights that were best on them in twenty looks,
     under the search of the objective if that is one of ours; `validation` may say otherwise.
     What looks wrong, as a C(x) that becomes constant, is a warning, unless a watcher is told.

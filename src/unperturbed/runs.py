@@ -31,10 +31,11 @@ from typing import cast
 import safetensors
 import safetensors.torch
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from . import locks
 from . import recipe as recipes
+from .answers import in_mode
 from .checkpoints import FORMAT, State, opened, sealed, whole
 from .datasets import Use
 from .files import explained, half_written, names_in, remove_leftovers, write_whole
@@ -189,9 +190,10 @@ class RunDirectory:
         if self.log.exists() and self.log.read_bytes() != kept:
             write_whole(self.log, kept)
 
-    def write_weights(self, state: Mapping[str, Tensor], use: Use) -> None:
+    def write_weights(self, f: nn.Module, use: Use) -> None:
         """Write the weights of the finished model, and what it is to be used for; of tied ones, each by itself."""
-        tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
+        with in_mode(f, training=True):
+            tensors = {name: each.detach().cpu().contiguous().clone() for name, each in f.state_dict().items()}
         write_whole(self.weights, safetensors.torch.save(tensors, {USE: use.dumps()}))
 
     def read_use(self) -> Use | None:
@@ -213,7 +215,8 @@ class RunDirectory:
         with self.weights.open("rb"):
             pass  # Of a file that may not be read safetensors says that there is none.
         try:
-            f.load_state_dict(safetensors.torch.load_file(self.weights))
+            with in_mode(f, training=True):
+                f.load_state_dict(safetensors.torch.load_file(self.weights))
         except (safetensors.SafetensorError, RuntimeError) as error:
             reason = printable(str(error).splitlines()[-1].strip())
             without = "put that file back, or train anew by its recipe.json and another --out"

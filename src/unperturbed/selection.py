@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
-from .answers import frozen
+from .answers import frozen, in_mode
 from .inputs import as_float
 from .losses import Against, margin
 from .recipe import Validation
@@ -47,7 +47,8 @@ class Selection:
         self.measured.append((step, accuracy))
         best = self.best.get("accuracy", -1.0)
         if accuracy >= best:
-            weights, buffers = map(as_of_now, (f.state_dict(), unsaved_buffers(f)))
+            with in_mode(f, training=True):
+                weights, buffers = map(as_of_now, (f.state_dict(), unsaved_buffers(f)))
             self.best = {"accuracy": accuracy, "step": step, "weights": weights, "buffers": buffers}
         elif accuracy < best - self.validation.drop:
             self.fallen = (

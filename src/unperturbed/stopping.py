@@ -35,7 +35,7 @@ def running(
             write_checkpoint=lambda: run.write_checkpoint(trainer.state(), trainer.recipe),
             checkpoint_seconds=seconds,
         )
-    run.write_weights(trainer.f.state_dict(), use)
+    run.write_weights(trainer.f, use)
 
 
 def leave_checkpoints(prepared: Sequence[tuple[RunDirectory, Trainer]]) -> NoReturn:

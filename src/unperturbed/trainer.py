@@ -259,6 +259,7 @@ class Trainer:
 
     def resume(self, state: dict[str, Any]) -> None:
         """Go on from a state that `state` returned."""
+        self.f.train()
         try:
             self.f.load_state_dict(state["model"])
             put_back(self.f, state.get("buffers", {}))  # Old checkpoints hold none.

@@ -55,22 +55,22 @@ def constant(
     """
     if hooked(f) or any(weight.is_floating_point() and weight.dtype != images.dtype for weight in f.parameters()):
         return None  # One that converts images to the type of its weights would convert them to one the copy has not.
-    try:
-        with in_evaluation_mode(f):
+    with in_evaluation_mode(f):
+        try:
             if draws_numbers(f, images) or makes_slopes(f, images) or leaves_tensors(f, images):
                 return None
             with torch.enable_grad():  # A network may ask whether gradients are wanted: attacks want them.
                 module, merged = rewritten(f, for_tensor_cores=dtype == torch.bfloat16, launched=launched)
             faithful = answers_alike(linked(module, merged, f), f, images, layout)
-    except Exception:  # Tracing runs a stranger's code on stand-ins for tensors, which fails in all ways there are.
-        return None
-    if not faithful:
-        return None
-    for layer in module.modules():
-        if isinstance(layer, nn.Conv2d | nn.Linear):
-            layer.to(dtype)
-    lay_out(module, layout.format)
-    return linked(module, merged, f)
+        except Exception:  # Tracing runs a stranger's code on stand-ins for tensors, and fails in all ways there are.
+            return None
+        if not faithful:
+            return None
+        for layer in module.modules():
+            if isinstance(layer, nn.Conv2d | nn.Linear):
+                layer.to(dtype)
+        lay_out(module, layout.format)
+        return linked(module, merged, f)
 
 
 def hooked(f: nn.Module) -> bool:

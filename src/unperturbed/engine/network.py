@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor, nn
 
+from ..answers import in_evaluation_mode
 from ..attacks.rounds import Search, State, step_by_step
 from ..averaging import norms_in
 from ..inputs import require
@@ -59,7 +60,9 @@ class Accelerated(nn.Module):
         copy = constant(f, images, kind, layout, launched=launched) if engine.folded else None
         # Hidden in a tuple, the copy is no module of this one: modes, gradients and weights are those of f alone.
         self.copies: tuple[Constant, ...] = () if copy is None else (copy,)
-        self.layout, self.numbers = layout, Numbers(f)
+        self.layout = layout
+        with in_evaluation_mode(f):  # As it was copied: an adapter that has added up its weights may note that.
+            self.numbers = Numbers(f)
         self.hasten = Hastener(engine, say=say)
         # Of many tensors that are only taken over, a compiler would make as many kernels.
         self.refreshing = tuple(part for each in self.copies for part in (self.hasten(each.fold), each.take_over))

@@ -909,6 +909,17 @@ def test_the_page_of_fidelity_says_which_rivals_are_above_srt_on_mnist():
     assert (
         f"RST is {lead('rst', 'srt', 'pgd')} points above SRT under PGD and {lead('rst', 'srt', 'autoattack')} under"
     ) in text
+    leads = {
+        (attack, rival): found.difference(Cell("mnist-pixel-srt", attack), Cell(f"mnist-pixel-{rival}", attack))
+        for attack in ("pgd", "autoattack")
+        for rival in ("trades", "at")
+    }
+    told = {key: f"{abs(each.points):.2f} ± {each.error:.2f}" for key, each in leads.items()}
+    assert f"TRADES is {told['autoattack', 'trades']} points above it, AT {told['autoattack', 'at']}, which" in text
+    assert f"under PGD, {told['pgd', 'trades']} and {told['pgd', 'at']}." in text
+    assert leads["autoattack", "trades"].points < -2 * leads["autoattack", "trades"].error
+    too_close = [key for key, each in leads.items() if abs(each.points) <= 2 * each.error]
+    assert too_close == [("pgd", "trades"), ("pgd", "at"), ("autoattack", "at")]
     apart = [lead("uat-authors", "srt-authors", attack) for attack in ("pgd", "autoattack")]
     assert f"and {apart[0]} points above SRT under PGD and {apart[1]} under AutoAttack" in text
     weights = [runs[f"mnist-pixel-{name}-authors"].recipe.objective.weight for name in ("srt", "uat")]

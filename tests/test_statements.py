@@ -773,6 +773,12 @@ class Losing(Extreme):
         ("table-5", "serve as augmentation where images are only mirrored", "mnist-spatial-rt-lambda-0.2-authors"),
         ("table-4", "RST is above UAT under every pixel-wise attack", "pointwise"),
         ("table-4", "UAT is above RST under every pixel-wise attack but JSMA", "cw"),
+        ("table-4", "under AutoAttack too on MNIST", "mnist-pixel-trades"),
+        (
+            "table-4",
+            "in one forward pass is above AT and TRADES under AutoAttack too on CIFAR-10",
+            "cifar10-pixel-at",
+        ),
         ("table-4", "script SRT is above UAT under every pixel-wise attack but DDN", "cw"),
         ("table-4", "script SRT is above UAT under every pixel-wise attack but DDN", "mnist-pixel-uat-authors"),
         ("table-8", "fast SRT is above KLR", "clean"),

@@ -116,8 +116,13 @@ def test_the_readme_says_where_rivals_of_srt_do_better_than_in_the_paper():
     assert (
         "On MNIST it is above SRT at the printed rate, and UAT, another rival, is above SRT at the authors' rate"
     ) in readme
-    for better, worse in (("rst", "srt"), ("uat-authors", "srt-authors")):
-        lead = found.difference(*(Cell(f"mnist-pixel-{name}", "pgd") for name in (better, worse)))
+    assert "Under AutoAttack even TRADES, which learns from the labels alone, is above SRT at the printed" in readme
+    for better, worse, attack in (
+        ("rst", "srt", "pgd"),
+        ("uat-authors", "srt-authors", "pgd"),
+        ("trades", "srt", "autoattack"),
+    ):
+        lead = found.difference(*(Cell(f"mnist-pixel-{name}", attack) for name in (better, worse)))
         assert lead.points > 2 * lead.error
 
 

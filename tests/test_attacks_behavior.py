@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from reference import attacks as slow
 from six_by_six import network, predicted
 from tiny import seeded
 from unperturbed.answers import frozen
@@ -185,6 +186,18 @@ def test_cw_finds_what_foolbox_finds(rng):
     assert torch.equal(fooled, predicted(f, peer) != y)
     assert fooled.any()
     assert torch.allclose(ours.size(x, found)[fooled], ours.size(x, peer)[fooled], rtol=0.02)
+
+
+@pytest.mark.parametrize("steps", [7, 40])
+def test_cw_goes_step_by_step_where_its_slow_twin_goes(steps, f, x):
+    f, x = f.double(), x[:2].double()
+    y, means = predicted(f, x), {"searches": 4, "steps": steps, "step_size": 0.03, "first_c": 0.02}
+    with frozen(f):
+        for image, target in zip(x, y, strict=True):
+            found = CarliniWagnerL2(**means)(f, image.unsqueeze(0), target.view(1), seeded())[0]
+            expected = slow.carlini_wagner(f, image, target, **means)
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+        assert (CarliniWagnerL2(**means)(f, x, y, seeded()) != x).any()
 
 
 def test_cw_raises_the_price_of_failing_until_an_image_falls(f, x, y):

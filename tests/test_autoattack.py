@@ -19,6 +19,7 @@ from unperturbed.attacks.apgd import APGD, difference_of_logits_ratio, targeted_
 from unperturbed.attacks.fab import FAB
 from unperturbed.attacks.rounds import carried_out, repeated
 from unperturbed.attacks.square import Square, moved, placed, pyramids
+from unperturbed.losses import cross_entropy
 from unperturbed.neighborhoods import L2, Linf
 
 BALLS = {"Linf": Linf(eps=0.06), "L2": L2(eps=0.3)}
@@ -189,6 +190,14 @@ def test_the_difference_of_logits_ratio_is_that_of_the_paper():
     assert targeted_difference_of_logits_ratio(logits, y, target).item() == pytest.approx(-(5 - 1) / (5 - 1.5))
     for scaled in (difference_of_logits_ratio(7 * logits, y), difference_of_logits_ratio(logits + 3, y)):
         assert scaled.item() == pytest.approx(-2 / 3)
+
+
+def test_apgd_climbs_the_loss_that_it_names(rng):
+    logits, y, target = torch.randn(6, 5, generator=rng), torch.arange(6) % 5, (torch.arange(6) + 2) % 5
+    named = {"ce": cross_entropy(logits, y), "dlr": difference_of_logits_ratio(logits, y)}
+    named["targeted dlr"] = targeted_difference_of_logits_ratio(logits, y, target)
+    for name, expected in named.items():
+        assert torch.equal(APGD(around=Linf(eps=0.1), loss=name).losses(logits, y, target), expected)
 
 
 @both_balls
@@ -463,6 +472,19 @@ def test_square_fools_a_network_whose_gradients_say_nothing(f, x, y):
         found = AutoAttack(eps=eps, parts=parts)(masked, x, y, seeded())
         by_search = (predicted(f, found) != y).sum().item()
         assert (by_search > 12) == some
+
+
+@pytest.mark.parametrize(
+    ("part", "passes"), [("apgd-ce", 101), ("apgd-t", 3 * 101), ("fab", 2 * 100), ("fab-t", 6 * 100)]
+)
+def test_a_part_looks_for_100_steps_at_whoever_does_not_fall(part, passes, x):
+    asked, f = [], nn.Sequential(nn.Flatten(), nn.Linear(36, 4))
+    with torch.no_grad():
+        f[1].weight.mul_(1e-3)
+        f[1].bias.copy_(torch.tensor([9.0, 0.0, 1.0, 2.0]))
+    f.register_forward_hook(lambda module, args, output: asked.append(len(args[0])))
+    AutoAttack(eps=0.1, parts=(part,))(f, x, torch.zeros(len(x)).long(), seeded())
+    assert asked == [len(x)] * (1 + passes)
 
 
 @pytest.mark.parametrize(

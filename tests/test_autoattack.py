@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
-from math import prod
+from math import inf, nan, prod
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from unperturbed.attacks import AutoAttack, autoattack, pgd, rounds
 from unperturbed.attacks.apgd import APGD, difference_of_logits_ratio, targeted_difference_of_logits_ratio
 from unperturbed.attacks.fab import FAB
 from unperturbed.attacks.rounds import carried_out, repeated
-from unperturbed.attacks.square import Square, moved, placed, pyramids
+from unperturbed.attacks.square import Square, margin_at, moved, placed, pyramids
 from unperturbed.losses import cross_entropy
 from unperturbed.neighborhoods import L2, Linf
 
@@ -398,7 +398,7 @@ def test_half_of_the_pyramids_lie_on_their_side(rng):
 
 
 @both_balls
-@pytest.mark.parametrize("shape", [(2, 5, 7), (1, 9, 6), (1, 35, 36)])
+@pytest.mark.parametrize("shape", [(2, 5, 7), (1, 9, 6), (1, 34, 36)])
 def test_square_agrees_with_its_slow_twin(ball, shape):
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -417,6 +417,22 @@ def test_square_agrees_with_its_slow_twin(ball, shape):
         close(state[-1][0], ahead, 1e-4)
         kept.add(ahead.item())
     assert len(kept) == 3
+
+
+def test_a_margin_is_above_0_where_f_is_wrong_and_there_alone_whatever_the_logits():
+    answers_to = [
+        ([1.0, 3.0], 0, 2.0),
+        ([1.0, 3.0], 1, -2.0),
+        ([inf, 0.0], 0, -inf),
+        ([inf, 0.0], 1, inf),
+        ([inf, inf], 0, -inf),  # A tie is won by the first class, as argmax has it.
+        ([inf, inf], 1, 1e-12),
+        ([2.0, 2.0], 0, 0.0),
+        ([2.0, 2.0], 1, 1e-12),
+        ([nan, 9.0], 1, inf),
+    ]
+    logits, y, expected = (torch.tensor(column) for column in zip(*answers_to, strict=True))
+    assert torch.equal(margin_at(lambda points: logits, torch.zeros(len(y)), y), expected)
 
 
 @both_balls

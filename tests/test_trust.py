@@ -14,7 +14,7 @@ import broken_models as broken
 import unperturbed as up
 from unperturbed.answers import frozen
 from unperturbed.datasets import load
-from unperturbed.losses import Against, margin
+from unperturbed.losses import Against, cross_entropy, margin
 from unperturbed.models import DigitsCNN
 from unperturbed.neighborhoods import L2, Blur, Linf, Spatial
 from unperturbed.trust import CHECKS, Card, Finding, examination, trust
@@ -486,6 +486,7 @@ class Scripted(Subject):
     """100 images under attacks that leave as many of the first ones as a test says."""
 
     def survivors(self, attack, rows, name):
+        self.attacks[name] = attack
         return rows[rows < self.left[name]]
 
 
@@ -504,6 +505,7 @@ def under():
         subject = Scripted(f=f, x=torch.rand(100, 1, 2, 2), y=torch.zeros(100).long(), **settings)
         subject.unbroken = torch.arange(100) < 60
         subject.reference = Reference(stands=subject.unbroken.clone(), silent=torch.arange(100) < silent)
+        subject.attacks = {}
         subject.left = {name.replace("_", " "): count for name, count in left.items()}
         return subject
 
@@ -602,6 +604,36 @@ def test_a_check_counts_what_an_attack_breaks_and_is_flagged_beyond_its_share(ch
     found = check(under(**left), torch.arange(100))
     assert found[0] == verdict
     assert re.search(figure.replace("(", r"\(").replace(")", r"\)"), found[1]), found[1]
+
+
+def test_checks_attack_as_long_and_as_wide_as_their_names_say(under):
+    names = ["FGSM", "PGD on the margin", "PGD with more steps", "PGD with more restarts", "PGD on the sibling"]
+    subject = under(**dict.fromkeys([*names, "random noise", "Square", GRID, DENSE, DRAWN], 50))
+    for check in (single_step, other_loss, convergence, transfer, noise, black_box, denser_grid):
+        check(subject, torch.arange(100))
+    assert {name: attack.budget for name, attack in subject.attacks.items()} == {
+        "FGSM": "one step",
+        "PGD on the margin": "Linf 0.1, 20 steps of 0.0125",
+        "PGD with more steps": "Linf 0.1, 100 steps of 0.0025",
+        "PGD with more restarts": "Linf 0.1, 20 steps of 0.0125, 4 restarts",
+        "PGD on the sibling": "Linf 0.1, 20 steps of 0.0125",
+        "random noise": "Linf 0.1, 1000 draws",
+        "Square": "Linf 0.1, 1,000 queries",
+        GRID: "<= 30 degrees, <= 1 px, grid of 31 x 5 x 5",
+        DENSE: "<= 30 degrees, <= 1 px, grid of 61 x 9 x 9",
+        DRAWN: "<= 30 degrees, <= 1 px, 1000 draws",
+    }
+    losses = [attack.loss for name, attack in subject.attacks.items() if "PGD" in name and "sibling" not in name]
+    assert losses == [margin, cross_entropy, cross_entropy]
+    assert subject.attacks["FGSM"].solver == up.FGSM(around=Linf(eps=0.1), step=1.0, start="identity")
+
+
+def test_a_sweep_ends_at_the_radius_that_holds_every_image(under):
+    subject = under(**{f"PGD within L2 {eps}": 50 for eps in (0.125, 0.25, 1, 2)})
+    subject.around = L2(eps=0.5)
+    verdict, figure = sweep(subject, torch.arange(100))
+    assert figure.endswith("100 at 0, 50 at 0.125, 50 at 0.25, 60 at 0.5, 50 at 1, 50 at 2 (any image)")
+    assert verdict == "flag"
 
 
 def test_what_a_white_box_attack_breaks_is_no_find_of_a_black_box(under):

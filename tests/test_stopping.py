@@ -105,6 +105,21 @@ def test_what_is_no_divergence_is_told_as_it_is():
         raise KeyError("mine")
 
 
+def test_a_run_that_diverges_on_its_way_leaves_no_weights_and_says_which_it_was():
+    run, trainer = run_of("a", 3, checkpoint=True)
+
+    def diverging(**settings):
+        yield 0
+        raise DivergedError("the loss is no number")
+
+    trainer.steps_to_take = diverging
+    steps = running(run, trainer, None, None, 60.0, alone=False)
+    assert next(steps) == 0
+    with pytest.raises(DivergedError, match=r"^a: the loss is no number; a checkpoint from before that is kept$"):
+        next(steps)
+    assert run.written == []
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_one_process_alone_writes_what_a_run_leaves(first):
     run, trainer = run_of("a", 3, first=first)

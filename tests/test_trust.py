@@ -25,7 +25,7 @@ from unperturbed.trust.check import noticeable
 from unperturbed.trust.examination import affordable, affordable_panel
 from unperturbed.trust.outputs import company, count_calls, normalized, randomized
 from unperturbed.trust.searching import Squares, black_box, denser_grid, noise, transfer
-from unperturbed.trust.subject import Connected, Memory, Queries, Reference, Speed, Subject, spread
+from unperturbed.trust.subject import Connected, Memory, Queries, Reference, Speed, Subject, seconds_of, spread
 
 BALL = Linf(eps=0.15)
 TURNS = Spatial(rotation=30.0, translation=1.0)
@@ -452,6 +452,33 @@ def test_a_check_gets_as_many_images_as_half_of_the_time_allows():
     assert Speed(forward=1.0, gradient=2.0, warp=4.0).seconds(Queries(forwards=1, gradients=1, warps=1)) == 8.0
 
 
+def test_a_query_takes_as_long_as_the_shortest_of_three_after_one_to_warm_up(monkeypatch):
+    clock = iter([0.0, 0.5, 1.0, 4.0, 5.0, 6.0, 7.0, 9.0])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    assert seconds_of(lambda: torch.zeros(2)) == 1.0
+    assert not list(clock)
+    assert Speed(forward=1.0, gradient=1.0, warp=1.0).seconds(Queries()) == 0
+
+
+@pytest.mark.parametrize(
+    "check", [check for check in CHECKS if check.name != "input range"], ids=lambda check: check.name
+)
+def test_a_check_asks_f_about_each_image_as_often_as_it_says(check, rng):
+    asked, f = [], nn.Sequential(nn.Flatten(), nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 2)).eval()
+    with torch.no_grad():
+        f[3].bias += torch.tensor([9.0, 0.0])
+    f.register_forward_hook(lambda module, args, output: asked.append(len(args[0])))
+    ball = Linf(eps=1e-3)
+    settings = {"sibling": f, "spatial": Spatial(rotation=1.0, translation=0.1), "seed": 0, "watcher": None}
+    x = torch.rand(16, 1, 4, 4, generator=rng)
+    subject = Subject(f=Connected(f), x=x, y=torch.zeros(16).long(), classes=2, around=ball, **settings)
+    if check.name != "silent success":
+        subject.reference  # noqa: B018 - It is what the first check asks for.
+    asked.clear()
+    check.measure(subject, torch.arange(16))
+    assert sum(asked) / 16 == pytest.approx(sum(check.queries), rel=0.1, abs=2)
+
+
 @pytest.mark.parametrize("ball", [Linf(eps=0.1), L2(eps=0.5)], ids=str)
 def test_random_search_with_squares_stays_in_the_ball_and_fools_without_gradients(ball, rng):
     f = honest("standard")
@@ -634,6 +661,13 @@ def test_a_sweep_ends_at_the_radius_that_holds_every_image(under):
     verdict, figure = sweep(subject, torch.arange(100))
     assert figure.endswith("100 at 0, 50 at 0.125, 50 at 0.25, 60 at 0.5, 50 at 1, 50 at 2 (any image)")
     assert verdict == "flag"
+
+
+def test_checks_that_lack_a_sibling_or_a_spatial_neighborhood_are_skipped(under):
+    subject = under()
+    subject.sibling = subject.spatial = None
+    assert transfer(subject, torch.arange(100))[1].startswith("no sibling was given: a model of the same task")
+    assert denser_grid(subject, torch.arange(100)) == ("skipped", "no spatial neighborhood was given")
 
 
 def test_what_a_white_box_attack_breaks_is_no_find_of_a_black_box(under):

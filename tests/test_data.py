@@ -44,6 +44,7 @@ def test_data_refuses_bad_values(values, words):
 
 def test_data_accepts_the_smallest_values_and_is_frozen():
     data = Data(labeled=2, validation=1, unlabeled=0)
+    assert Data(labeled=1).labeled == 1
     assert Data(labeled=None, validation=10**6).labeled is None
     with pytest.raises(FrozenInstanceError):
         data.labeled = 3
@@ -87,6 +88,9 @@ def test_validation_leaves_a_scarce_class_one_image_to_train_on():
     parts = split(labels, Data(labeled=41, validation=20), 3)
     assert class_counts(labels, parts.labeled, 3) == [1, 10, 10]
     assert class_counts(labels, parts.validation, 3) == [0, 10, 10]
+    as_many_as_can_be = split(labels_with(1, 5), Data(labeled=6, validation=4), 2)
+    assert as_many_as_can_be.labeled.tolist()[0] == 0
+    assert len(as_many_as_can_be.labeled) == 2
 
 
 def test_validation_of_all_images_is_balanced():

@@ -7,6 +7,7 @@ import pytest
 from unperturbed.averaging import Average
 from unperturbed.guards import (
     CollapseAlarm,
+    done_in_vain,
     has_robust_term,
     normalizes_apart,
     require_teachable,
@@ -17,8 +18,9 @@ from unperturbed.guards import (
 )
 from unperturbed.models import DigitsCNN, SmallCNN
 from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Mixture, Standard
-from unperturbed.recipe import SGD, Recipe, Teacher
+from unperturbed.recipe import SGD, Recipe, Teacher, Validation
 from unperturbed.schedules import Cyclic, Piecewise
+from unperturbed.solvers import FGSM
 
 
 def record(*, step: int = 100, share: float = 0.1, accuracy: float = 0.5) -> dict[str, float | int]:
@@ -152,9 +154,7 @@ def test_a_healthy_run_is_silent():
     assert not any(alarm.sentence(line, line["step"] / 200) for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("logged", "words"), [((5, 12), "12"), ((5, 8), "8 of 12"), ((12, 8), "8 of 12"), ((), "12")]
-)
+@pytest.mark.parametrize(("logged", "words"), [((5, 12), "12"), ((5, 8), "8 of 12"), ((5, 8, 12), "12"), ((), "12")])
 def test_the_steps_of_a_run_are_those_of_its_recipe_unless_its_log_ends_before(logged, words):
     assert steps_taken([{"step": step} for step in logged], 12) == words
 
@@ -164,6 +164,13 @@ def test_unlabeled_images_count_in_at_where_an_average_or_a_teacher_labels_them(
     require_use_by(Recipe(objective=AT(), labeler=labeler), 1)
     with pytest.raises(ValueError, match=r"AT sees labeled images alone, .* set --labeler teacher or average"):
         require_use_by(Recipe(objective=AT()), 1)
+
+
+def test_unlabeled_images_that_no_labeler_makes_count_are_refused_without_naming_one():
+    with pytest.raises(ValueError, match=r"name no files of them, or choose a recipe that uses them"):
+        require_use_by(Recipe(objective=KLR()), 1)
+    require_use_by(Recipe(objective=KLR()), 0)
+    require_use_by(Recipe(teacher=Teacher(objective=AT(), unlabeled=True)), 1)  # Nobody asks that teacher.
 
 
 @pytest.mark.parametrize("labeler", ["average", "teacher"])
@@ -194,6 +201,35 @@ def test_a_teacher_that_sees_no_others_needs_as_many_labels_as_its_batch():
     require_teachable(replace(recipe, labeler="current"), 39)
     with pytest.raises(ValueError, match=r"the 39 labeled images alone, fewer than its batch of 40: lower"):
         require_teachable(recipe, 39)
+    require_teachable(replace(recipe, teacher=Teacher(batch=40, unlabeled=True)), 39)
+    with pytest.raises(ValueError, match=r"the 59 labeled images alone, fewer than its batch of 60: lower"):
+        require_teachable(replace(recipe, teacher=Teacher()), 59)
+
+
+@pytest.mark.parametrize(
+    ("objective", "labeler", "told"),
+    [
+        (SRT(solver=FGSM(start="identity"), targets="soft"), "current", 1),
+        (SRT(solver=FGSM(start="identity"), targets="soft"), "average", 0),
+        (SRT(solver=FGSM(start="identity")), "current", 0),
+        (TRADES(solver=FGSM(start="identity")), "current", 1),
+        (TRADES(solver=FGSM(start="identity")), "average", 1),
+        (Mixture(objectives=(AT(), UAT(solver=FGSM(start="identity")))), "current", 1),
+        (KLR(solver=FGSM(start="uniform")), "current", 0),
+    ],
+)
+def test_a_search_from_x_of_how_far_answers_are_apart_has_no_slope_where_f_labels_itself(objective, labeler, told):
+    sentences = done_in_vain(Recipe(objective=objective, labeler=labeler), 0)
+    assert [sentence.startswith("the search starts at x") for sentence in sentences] == [True] * told
+
+
+@pytest.mark.parametrize(("every", "told"), [(79, False), (80, True), (81, True)])
+def test_images_held_out_to_choose_the_weights_are_to_be_looked_at_before_the_end(every, told):
+    recipe = Recipe(objective=Standard(), steps=80, validation=Validation(every=every))
+    assert [
+        sentence.endswith("lower --validation.every, to 4 for instance") for sentence in done_in_vain(recipe, 9)
+    ] == ([True] if told else [])
+    assert not done_in_vain(recipe, 0)
 
 
 def test_a_recipe_holds_the_checksum_of_its_images_and_is_for_no_others():

@@ -134,18 +134,19 @@ def test_an_interval_holds_its_share_and_lies_in_the_unit_interval(trials, data)
 
 
 def test_a_report_survives_being_written_and_read():
-    again = loads(REPORT.dumps())
+    report = replace(REPORT, weights="a hash")
+    again = loads(report.dumps())
     assert torch.equal(again.labels, REPORT.labels)
     assert torch.equal(again.clean, REPORT.clean)
     assert again.labels.dtype == torch.int64
-    for name in ("seed", "provenance", "recipe", "subject"):
-        assert getattr(again, name) == getattr(REPORT, name)
+    for name in ("seed", "provenance", "recipe", "subject", "weights"):
+        assert getattr(again, name) == getattr(report, name)
     for result, stored in zip(REPORT.attacks, again.attacks, strict=True):
         assert torch.equal(result.predicted, stored.predicted)
         for name in ("name", "budget", "settings", "rejected", "median_size", "seconds"):
             assert getattr(result, name) == getattr(stored, name)
     assert again.summary() == REPORT.summary()
-    assert again.dumps() == REPORT.dumps()
+    assert again.dumps() == report.dumps()
 
 
 def test_the_precision_of_a_search_survives_being_written_and_read():

@@ -294,6 +294,7 @@ def test_a_time_too_short_for_any_attack_is_refused():
 def test_too_few_correct_images_are_said():
     card = card_of(honest("AT of another architecture"), images=10)
     assert card.passed
+    assert 0 < card.seconds < 100
     assert card["convergence"].figure.endswith("correctly classified images, and at least 30 are needed")
     card = card_of(honest("AT of another architecture"), images=1)
     assert card["convergence"].figure == "1 correctly classified image, and at least 30 are needed"

@@ -617,6 +617,22 @@ def test_whether_gradients_are_on_does_not_matter_to_fit():
         assert torch.equal(one, same)
 
 
+def test_whether_autocast_is_on_matters_neither_to_fit_nor_to_evaluate():
+    x, y = pictures(), labels()
+    usual, other = fresh(flat), fresh(flat)
+    up.fit(usual, labeled=(x, y), steps=3)
+    with torch.autocast("cpu", torch.bfloat16):
+        other.eval()(x)  # What autocast remembers of these weights is wrong once they have learned.
+        up.fit(other, labeled=(x, y), steps=3)
+        inside, answers = up.evaluate(other, x, y, ATTACKS), other(x)
+        assert torch.is_autocast_enabled("cpu") and torch.is_autocast_cache_enabled()
+    for one, same in zip(usual.parameters(), other.parameters(), strict=True):
+        assert torch.equal(one, same)
+    assert inside.subject == up.evaluate(usual, x, y, ATTACKS).subject
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(answers, other(x))
+
+
 def test_images_that_require_a_gradient_are_images():
     f, x = fresh(flat), pictures()
     usual = up.evaluate(f, x, labels(), ATTACKS)

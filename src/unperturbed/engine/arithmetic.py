@@ -2,7 +2,7 @@
 
 from collections import abc
 from collections.abc import Callable
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -50,16 +50,36 @@ class Engine:
 
     @contextmanager
     def arithmetic(self) -> abc.Generator[None]:
-        """While this lasts, float32 means float32, or TF32 where that is wanted; only GPUs know a difference."""
+        """While this lasts, float32 means float32, or TF32 where that is wanted; only GPUs know a difference.
+
+        An autocast of the caller counts no more: until it ends, it would answer by weights as they were at first.
+        """
         tf32 = self.precision != "float32"
         before = torch.get_float32_matmul_precision()
         # A race between algorithms may end differently in another run, and some add numbers up in any order.
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=tf32):
+        with (
+            autocast_left(),
+            torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=tf32),
+        ):
             torch.set_float32_matmul_precision("high" if self.precision == "tf32" else "highest")
             try:
                 yield
             finally:
                 torch.set_float32_matmul_precision(before)
+
+
+@contextmanager
+def autocast_left() -> abc.Generator[None]:
+    """Whatever happens in here, happens outside of every autocast; what these remember of weights is forgotten."""
+    entered = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+    with ExitStack() as left:
+        for kind in entered:
+            left.enter_context(torch.autocast(kind, enabled=False, cache_enabled=False))
+        try:
+            yield
+        finally:
+            if entered:
+                torch.clear_autocast_cache()
 
 
 def engine_for(

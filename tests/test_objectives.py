@@ -1,3 +1,4 @@
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -6,7 +7,7 @@ from math import inf, nan
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils import parameters_to_vector, parametrizations, parametrize
 from torch.utils.checkpoint import checkpoint
 
 from reference import objectives as slow
@@ -466,6 +467,23 @@ searching = pytest.mark.parametrize(
     [*(kind(solver=SOLVER) for kind in (AT, SRT, TRADES, KLR, UAT)), Mixture(objectives=(AT(solver=SOLVER), SRT()))],
     ids=lambda objective: type(objective).__name__,
 )
+
+
+@searching
+def test_steps_within_one_autocast_are_taken_at_the_present_weights(objective, f, batch):
+    batch, found = Batch(batch.x.float(), batch.y, batch.u.float()), []
+    for lasting in (False, True):
+        model = deepcopy(f).float()
+        sgd, rng, autocast = torch.optim.SGD(model.parameters(), lr=0.5), seeded(), partial(torch.autocast, "cpu")
+        with autocast(torch.bfloat16) if lasting else nullcontext():
+            for _ in range(3):
+                with autocast(torch.bfloat16):
+                    total = objective(model, batch, rng).total
+                sgd.zero_grad()
+                total.backward()
+                sgd.step()
+        found.append(parameters_to_vector(model.parameters()))
+    assert torch.equal(*found)
 
 
 @searching

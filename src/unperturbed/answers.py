@@ -86,6 +86,7 @@ def frozen(f: nn.Module) -> abc.Generator[None]:
             if parameter.requires_grad != flag:
                 parameter.requires_grad_(flag)
         parametrize._cache.clear()  # pyright: ignore[reportPrivateUsage]  What was computed meanwhile has no gradient.
+        torch.clear_autocast_cache()  # What an autocast that still lasts has cast in an earlier step is old.
 
 
 def stop_gradients(weights: abc.Iterable[Tensor]) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from reference import attacks as slow
-from six_by_six import network, predicted
+from small_networks import network, predicted
 from tiny import seeded
 from unperturbed.answers import frozen
 from unperturbed.attacks import (
@@ -336,7 +336,7 @@ def test_salt_and_pepper_are_as_frequent_as_each_other():
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_no_pixel_that_pointwise_changed_can_be_taken_back(channels, rng):
-    f, x = network(channels=channels), torch.rand(5, channels, 6, 6, generator=rng)
+    f, x = network(shape=(channels, 6, 6)), torch.rand(5, channels, 6, 6, generator=rng)
     y = predicted(f, x)
     found = POINTWISE(f, x, y, seeded())
     assert (predicted(f, found) != y).any()

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-import six_by_six
+import small_networks
 from reference import attacks as slow
-from six_by_six import predicted
+from small_networks import predicted
 from tiny import seeded
 from unperturbed.attacks import DDN, JSMA, Attack, Bounded, MinimumNorm, Pointwise, cw_linf, mi_fgsm, pgd
 from unperturbed.attacks.jsma import Walks, contenders, most_salient_pair
@@ -37,7 +37,7 @@ every_smallest = pytest.mark.parametrize("attack", SMALLEST.values(), ids=SMALLE
 
 
 def network(classes=3, channels=1):
-    return six_by_six.network(classes, channels).double()
+    return small_networks.network(classes, (channels, 6, 6)).double()
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from reference import attacks as slow
-from six_by_six import answers, network, predicted
+from small_networks import answers, network, predicted
 from tiny import seeded
 from unperturbed.answers import frozen
 from unperturbed.attacks import AutoAttack, autoattack, pgd, rounds

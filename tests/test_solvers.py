@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from reference import solvers as slow
+from small_networks import network
 from tiny import seeded
 from unperturbed.losses import Against, cross_entropy, margin
 from unperturbed.neighborhoods import L0, L1, L2, Blur, Composed, Linf, Neighborhood, Spatial
@@ -54,21 +55,8 @@ def x(rng):
 
 @pytest.fixture
 def f():
-    """A small and far from linear classifier of three classes, as an adversary sees it."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        network = nn.Sequential(
-            nn.Conv2d(1, 4, 3, padding=1),
-            nn.BatchNorm2d(4),
-            nn.Tanh(),
-            nn.Dropout(0),
-            nn.Flatten(),
-            nn.Linear(120, 3),
-        )
-    network = network.double().eval().requires_grad_(False)
-    for layer in (network[0], network[-1]):
-        layer.weight *= 8
-    return network
+    """A classifier as an adversary sees it."""
+    return network(3, (1, 6, 5)).double().eval().requires_grad_(False)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from reference import surfaces as slow
+from small_networks import network
 from unperturbed.losses import cross_entropy
 from unperturbed.runtime import generator
 from unperturbed.surfaces import CPU, surface, two_directions
@@ -18,21 +19,7 @@ VALUES = {"decision": slow.decision, "loss": slow.loss}
 
 @pytest.fixture
 def f():
-    """A small and far from linear classifier of three classes, in float64 and in training mode."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        network = nn.Sequential(
-            nn.Conv2d(1, 4, 3, padding=1),
-            nn.BatchNorm2d(4),
-            nn.Tanh(),
-            nn.Dropout(0.5),
-            nn.Flatten(),
-            nn.Linear(120, 3),
-        )
-    with torch.no_grad():
-        network[0].weight *= 8
-        network[-1].weight *= 8
-    return network.double()
+    return network(3, (1, 6, 5), dropout=0.5).double()
 
 
 @pytest.fixture

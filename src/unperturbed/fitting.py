@@ -65,37 +65,23 @@ def fit(
     objective, optimizer = objective or SRT(), optimizer or SGD(rate=Cyclic(peak=0.05))
     ramp, averaging = Ramp(over=0.5) if ramp is None else ramp, Average() if averaging is None else averaging
     require_kinds(objective, optimizer, ramp, averaging)
-    x, y = tensors_of("labeled", labeled, "labeled images", "labels")
-    if unlabeled is not None:
-        require_rows("unlabeled images", unlabeled)
-    seen, answers = x[:0], y[:0]
-    if held_out is not None:
-        seen, answers = tensors_of("held_out", held_out, "held-out images", "labels of held-out images")
-        require(len(seen) > 0, "held_out has no image: give some, or leave it out")
-    elif validation is not None:
+    images = given_images(labeled, unlabeled, held_out)
+    if validation is not None and held_out is None:
         raise ValueError("validation tells how held-out images are used, but there are none: give held_out=(x, y)")
     if not isinstance(validation, Validation | None):
         raise ValueError(
             f"validation must be unperturbed.Validation, as Validation(every=100), got {quoted(validation)}"
         )
-    x, unlabeled = x.detach(), None if unlabeled is None else unlabeled.detach()
-    others = 0 if unlabeled is None else len(unlabeled)
-    require_use(objective, others, "leave unlabeled out, or choose an objective that uses it, as SRT")
+    require_use(objective, len(images.unlabeled), "leave unlabeled out, or choose an objective that uses it, as SRT")
     with layout_kept(model):
         trainer = Trainer(
             f=model,
-            images=Images(
-                labeled=x,
-                labels=y,
-                unlabeled=x[:0] if unlabeled is None else unlabeled,
-                validation=seen.detach(),
-                validation_labels=answers,
-            ),
+            images=images,
             recipe=Recipe(
                 data=Data(crop=crop, flip=flip),
                 objective=objective,
                 steps=steps,
-                batch=max(1, min(BATCH, len(x) + others)) if batch is None else batch,
+                batch=max(1, min(BATCH, len(images.labeled) + len(images.unlabeled))) if batch is None else batch,
                 least_labeled=least_labeled,
                 optimizer=optimizer,
                 ramp=ramp,
@@ -108,10 +94,30 @@ def fit(
             device=pick_device(device),
         )
         watcher = watcher or Warnings()
-        for sentence in done_in_vain(trainer.recipe, len(seen)):
+        for sentence in done_in_vain(trainer.recipe, len(images.validation)):
             watcher.warned(sentence)
         trainer.run(watcher=watcher)
     return model
+
+
+def given_images(
+    labeled: tuple[Tensor, Tensor], unlabeled: Tensor | None, held_out: tuple[Tensor, Tensor] | None
+) -> Images:
+    """What was given to learn from, each a tensor with rows; of what was not given there are none."""
+    x, y = tensors_of("labeled", labeled, "labeled images", "labels")
+    if unlabeled is not None:
+        require_rows("unlabeled images", unlabeled)
+    seen, answers = x[:0], y[:0]
+    if held_out is not None:
+        seen, answers = tensors_of("held_out", held_out, "held-out images", "labels of held-out images")
+        require(len(seen) > 0, "held_out has no image: give some, or leave it out")
+    return Images(
+        labeled=x.detach(),
+        labels=y,
+        unlabeled=(x[:0] if unlabeled is None else unlabeled).detach(),
+        validation=seen.detach(),
+        validation_labels=answers,
+    )
 
 
 def tensors_of(name: str, pair: object, *what: str) -> tuple[Tensor, Tensor]:

@@ -65,27 +65,10 @@ def evaluate(
     attack that was interrupted. The recipe, and the hash of the weights in their file, are noted in the report.
     """
     where = pick_device(own_device(device))
-    if not isinstance(attacks, Mapping) or not all(takes(attack, 4) for attack in attacks.values()):
-        raise ValueError(
-            f"attacks must be a dict of attacks by name, {{'pgd': attacks.pgd()}}, got {quoted(attacks)}: write "
-            "attacks.pgd with its parentheses, and a solver as attacks.Searched(solver=…, loss=…, within=…, budget=…)"
-        )
-    require_tensor(images, "images")
-    if len(images) == 0:
-        raise ValueError("no image was given, expected at least one to evaluate on")
+    require_evaluable(f, images, labels, attacks, where)
     batch = usual_batch(images, where) if batch is None else whole_number("batch", batch)
-    seed = whole_number("seed", seed)
     require_count("batch", batch)
-    check_model(f)
-    f.to(where)
-    check_pixels(images)
-    with random_numbers_kept(where):
-        classes = output_classes(f, as_float(images[:2]).to(where))
-    require(
-        classes <= MOST_CLASSES,
-        f"the model tells {classes:,} classes apart, a report holds up to {MOST_CLASSES:,}: give it one with fewer",
-    )
-    check_labels(labels, len(images), classes)
+    seed = whole_number("seed", seed)
     if attacks:
         present().require_same(lambda: fingerprint(nn.Identity(), images, labels, seed, batch))
     defenders: dict[Precision, Defender] = {}
@@ -139,6 +122,29 @@ def evaluate(
     return report
 
 
+def require_evaluable(
+    f: nn.Module, images: Tensor, labels: Tensor, attacks: Mapping[str, Attack], device: torch.device
+) -> None:
+    """Refuse a model, images, labels or attacks that do not go together, each in a sentence; f is then there."""
+    if not isinstance(attacks, Mapping) or not all(takes(attack, 4) for attack in attacks.values()):
+        raise ValueError(
+            f"attacks must be a dict of attacks by name, {{'pgd': attacks.pgd()}}, got {quoted(attacks)}: write "
+            "attacks.pgd with its parentheses, and a solver as attacks.Searched(solver=…, loss=…, within=…, budget=…)"
+        )
+    require_tensor(images, "images")
+    require(len(images) > 0, "no image was given, expected at least one to evaluate on")
+    check_model(f)
+    f.to(device)
+    check_pixels(images)
+    with random_numbers_kept(device):
+        classes = output_classes(f, as_float(images[:2]).to(device))
+    require(
+        classes <= MOST_CLASSES,
+        f"the model tells {classes:,} classes apart, a report holds up to {MOST_CLASSES:,}: give it one with fewer",
+    )
+    check_labels(labels, len(images), classes)
+
+
 def usual_batch(images: Tensor, device: torch.device) -> int:
     """How many of these images are attacked at once on that device where nobody says how many."""
     return at_once(images[0].numel()) if device.type == "cuda" else BATCH
@@ -180,26 +186,14 @@ def run_attack(
     Batches that an earlier process attacked may be kept, under that key. All processes take part that have joined,
     or those that are named.
     """
-    started, device = time.perf_counter(), defender.device
+    started = time.perf_counter()
     after, processes = clean.clone(), processes or present()
     parts = {} if unfinished is None else unfinished.read(key)
     earlier = sum(part.seconds for part in parts.values())
     for start in processes.own_part(list(range(0, len(images), batch))):
         part = slice(start, start + batch)
         if start not in parts or parts[start].predicted.shape != after[part].shape:
-            began = time.perf_counter()
-            x, y = as_float(images[part].to(device)), clean[part].to(device)
-            generators = generator(device, seed, name, start), generator(device, seed, name, start, "again")
-            torch.manual_seed(derived_seed(seed, name, start, "classifier"))
-            perturbed, predicted = defender.attacked(attack, x, y, *generators)
-            valid = checked(attack, x, perturbed)
-            least = isinstance(attack, MinimumNorm)
-            parts[start] = Part(
-                torch.where(valid, predicted, y).cpu(),
-                0 if least else int((~valid).sum().item()),
-                torch.where(predicted != y, attack.size(x, perturbed).to(x), torch.inf).cpu() if least else None,
-                time.perf_counter() - began,
-            )
+            parts[start] = attacked_part(defender, images[part], clean[part], name, attack, seed=seed, start=start)
             if unfinished is not None:
                 unfinished.write(key, parts)
         after[part] = parts[start].predicted
@@ -222,6 +216,25 @@ def run_attack(
         precision=defender.engine.precision,
         median_size=torch.cat(sizes).median().item() if sizes else None,
         seconds=earlier + time.perf_counter() - started,
+    )
+
+
+def attacked_part(
+    defender: Defender, images: Tensor, clean: Tensor, name: str, attack: Attack, *, seed: int, start: int
+) -> Part:
+    """What the attack made of the images that stand together from that place on."""
+    began, device = time.perf_counter(), defender.device
+    x, y = as_float(images.to(device)), clean.to(device)
+    generators = generator(device, seed, name, start), generator(device, seed, name, start, "again")
+    torch.manual_seed(derived_seed(seed, name, start, "classifier"))
+    perturbed, predicted = defender.attacked(attack, x, y, *generators)
+    valid = checked(attack, x, perturbed)
+    least = isinstance(attack, MinimumNorm)
+    return Part(
+        torch.where(valid, predicted, y).cpu(),
+        0 if least else int((~valid).sum().item()),
+        torch.where(predicted != y, attack.size(x, perturbed).to(x), torch.inf).cpu() if least else None,
+        time.perf_counter() - began,
     )
 
 

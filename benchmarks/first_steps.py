@@ -54,7 +54,7 @@ def train(readings: Mapping[str, Recipe], options: Options) -> None:
     for name in (each for each in options.only or readings if each not in runs):
         recipe, log = readings[name], list[dict[str, float]]()
         dataset = load(recipe.data.name, options.data)
-        run = trainer_by(recipe, dataset, parts(dataset, recipe.data), device, None)
+        run = trainer_by(recipe, dataset, parts(dataset, recipe.data), device)
         run.run(write_log=lambda record, log=log: log.append(dict(record)))
         seconds = sum(record["seconds"] for record in log)
         runs[name] = {

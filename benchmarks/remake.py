@@ -97,20 +97,17 @@ PARTS = (
         text="docs/defenses.md",
         table=passes.markdown,
     ),
-    Part(
-        result="results/digits-own-statistics.json",
-        command="benchmarks/digits.py --only spatial-srt-plusplus --batchnorm own",
-        recipes=digits.measured(("spatial-srt-plusplus",)),
-    ),
-    Part(
-        result="results/digits-clean-statistics.json",
-        command="benchmarks/digits.py --only pixel-srt-plusplus --batchnorm estimated",
-        recipes=digits.measured(("pixel-srt-plusplus",)),
-    ),
-    Part(
-        result="results/digits-averaged-statistics.json",
-        command="benchmarks/digits.py --only pixel-srt-plusplus --batchnorm averaged",
-        recipes=digits.measured(("pixel-srt-plusplus",)),
+    *(
+        Part(
+            result=f"results/digits-{called}-statistics.json",
+            command=f"benchmarks/digits.py --only {recipe} --batchnorm {statistics}",
+            recipes=digits.measured((recipe,)),
+        )
+        for called, statistics, recipe in (
+            ("own", "own", "spatial-srt-plusplus"),
+            ("clean", "estimated", "pixel-srt-plusplus"),
+            ("averaged", "averaged", "pixel-srt-plusplus"),
+        )
     ),
     Part(
         result="results/digits.json",

@@ -9,7 +9,7 @@ rate; accuracy under PGD on 500 test images, all of the same run at the same mom
 import json
 import time
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,17 +44,7 @@ TEST = 500
 ATTACK = pgd(eps=BUDGET.eps, steps=BUDGET.steps, step_size=BUDGET.step_size)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """What is measured."""
-
-    data: Path | None = None
-    """folder with CIFAR-10"""
-    out: Path = Path("results/robust-averages.json")
-    """file for the numbers"""
-
-
-def main(options: Options) -> None:
+def main(options: averages.Options) -> None:
     """Train, look, print and write JSON."""
     dataset = load("cifar10", options.data)
     run = trainer_by(RECIPE, dataset, parts(dataset, RECIPE.data), averages.CPU)
@@ -96,4 +86,4 @@ def main(options: Options) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Options))
+    main(tyro.cli(averages.Options, default=averages.Options(out=Path("results/robust-averages.json"))))

@@ -39,7 +39,8 @@ from unperturbed.recipe import SGD, Recipe
 from unperturbed.runtime import provenance
 from unperturbed.schedules import Piecewise
 from unperturbed.solvers import PGD, WorstOfK
-from unperturbed.trainer import Trainer, run_together
+from unperturbed.trainer import Trainer
+from unperturbed.turns import run_together
 
 RATE = 0.01
 PRODUCTS = ("xmma", "cutlass", "gemm", "nvjet", "convolve", "conv2d", "correlate")

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from .. import recipe as recipe_files
 from .. import report as reports
+from ..attacks import Attack
 from ..comparison import Run
 from ..datasets import Dataset, load
 from ..engine import Precision
@@ -22,6 +23,7 @@ from ..page.again import EXTENTS, looked_at
 from ..printing import in_shell, printable
 from ..processes import joined
 from ..progress import Bars, Lines, watching
+from ..recipe import Recipe
 from ..recipes import RECIPES, usual_budget
 from ..recipes.against import attacks_for, without_attack
 from ..recipes.budgets import Budget, chosen, expanded
@@ -78,31 +80,7 @@ class Evaluate:
 
 def evaluate(arguments: list[str]) -> None:
     """Attack the finished model of a run."""
-    words, rest = leading_words(arguments, "evaluate needs the directory of a run first: unperturbed evaluate DIR")
-    if len(words) > 1:
-        raise ValueError(
-            f"evaluate attacks one run at a time, got {len(words)} directories: call it for each of them"
-        )
-    recipe = RunDirectory(Path(words[0])).read_recipe() if words else RECIPES[EXAMPLE]
-    further = [name for name in attacks_for(recipe.objective) if name not in expanded(Evaluate.attacks)]
-    default = Evaluate(budget=usual_budget(recipe.data.name), attacks=",".join([Evaluate.attacks, *further]))
-    command = parse_with_budget(Evaluate, rest, default=default, usage="evaluate DIR")
-    attacks = chosen(command.budget.attacks(), command.attacks)
-    if command.images is not None:
-        require_count("--images", command.images)
-    if command.trust:
-        require_positive("--trust-seconds", command.trust_seconds)
-        if command.budget.eps * command.budget.fraction == 0:
-            raise ValueError("--trust looks around each image, and with eps or fraction 0 nothing is there: omit one")
-    else:
-        refuse_options(rest, "no trust card was asked for: add --trust", "--trust-seconds")
-    for option in idle_options(command.budget, default.budget, attacks):
-        if not (command.trust and option in OF_TRUST):
-            say(f"{option} changes none of {', '.join(attacks)}: name other attacks")
-    for around in without_attack(recipe.objective):
-        never = f"this run was trained against {around}, which none of these attacks tries"
-        say(f"{never}: up.attacks.random({around!r}) does")
-    run = RunDirectory(Path(words[0]))
+    run, recipe, command, attacks = asked_for(arguments)
     dataset = load(recipe.data.name, command.data)
     if repeated := dataset.repeated():
         say(repeated)
@@ -148,6 +126,35 @@ def evaluate(arguments: list[str]) -> None:
         return
     print(as_text(report, card))
     print(printable(f"kept in {run.report}; next: unperturbed report {in_shell(run.path)}"))
+
+
+def asked_for(arguments: list[str]) -> tuple[RunDirectory, Recipe, Evaluate, Mapping[str, Attack]]:
+    """The run, its recipe, the options and the attacks; what makes no sense is refused, what is in vain is told."""
+    words, rest = leading_words(arguments, "evaluate needs the directory of a run first: unperturbed evaluate DIR")
+    if len(words) > 1:
+        raise ValueError(
+            f"evaluate attacks one run at a time, got {len(words)} directories: call it for each of them"
+        )
+    recipe = RunDirectory(Path(words[0])).read_recipe() if words else RECIPES[EXAMPLE]
+    further = [name for name in attacks_for(recipe.objective) if name not in expanded(Evaluate.attacks)]
+    default = Evaluate(budget=usual_budget(recipe.data.name), attacks=",".join([Evaluate.attacks, *further]))
+    command = parse_with_budget(Evaluate, rest, default=default, usage="evaluate DIR")
+    attacks = chosen(command.budget.attacks(), command.attacks)
+    if command.images is not None:
+        require_count("--images", command.images)
+    if command.trust:
+        require_positive("--trust-seconds", command.trust_seconds)
+        if command.budget.eps * command.budget.fraction == 0:
+            raise ValueError("--trust looks around each image, and with eps or fraction 0 nothing is there: omit one")
+    else:
+        refuse_options(rest, "no trust card was asked for: add --trust", "--trust-seconds")
+    for option in idle_options(command.budget, default.budget, attacks):
+        if not (command.trust and option in OF_TRUST):
+            say(f"{option} changes none of {', '.join(attacks)}: name other attacks")
+    for around in without_attack(recipe.objective):
+        never = f"this run was trained against {around}, which none of these attacks tries"
+        say(f"{never}: up.attacks.random({around!r}) does")
+    return RunDirectory(Path(words[0])), recipe, command, attacks
 
 
 def warn_of_other_data(runs: Sequence[Run], dataset: Dataset) -> None:

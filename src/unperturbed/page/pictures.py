@@ -96,12 +96,7 @@ def draw_pictures(
             watcher.attacked(
                 f"{result.name} on {group.runs[place].title} for {group.title}", len(x), len(x), standing
             )
-    kept = list(range(len(places)))
-    sheets = all_sheets(x, copies, kept)
-    while (size := sum(len(sheet) for sheet, _ in sheets)) > room and len(kept) > 1:
-        fewer = max(1, min(len(kept) - 1, int(len(kept) * room / size)))
-        kept = balanced(group.dataset.test_labels[places], fewer, seed)
-        sheets = all_sheets(x, copies, kept)
+    kept, sheets = within_room(x, copies, group.dataset.test_labels[places], room, seed)
     if len(kept) < len(places):
         missing.append(
             f"The gallery holds {counted(len(kept), 'image')}: {images} would make the page too large to send."
@@ -128,6 +123,18 @@ def draw_pictures(
         ],
         missing=missing,
     )
+
+
+def within_room(
+    x: Tensor, copies: Sequence[tuple[Tensor, Tensor]], labels: Tensor, room: int, seed: int
+) -> tuple[list[int], list[tuple[str, bool]]]:
+    """The sheets of as many images as so many bytes hold, a balanced choice of them, and which these are."""
+    kept = list(range(len(x)))
+    sheets = all_sheets(x, copies, kept)
+    while (size := sum(len(sheet) for sheet, _ in sheets)) > room and len(kept) > 1:
+        kept = balanced(labels, max(1, min(len(kept) - 1, int(len(kept) * room / size))), seed)
+        sheets = all_sheets(x, copies, kept)
+    return kept, sheets
 
 
 def all_sheets(x: Tensor, copies: Sequence[tuple[Tensor, Tensor]], kept: list[int]) -> list[tuple[str, bool]]:

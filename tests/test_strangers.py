@@ -23,6 +23,7 @@ from file_contents import Malicious, npy
 from unperturbed import datasets, packing
 from unperturbed import recipe as recipes
 from unperturbed import report as reports
+from unperturbed.checkpoints import FORMAT, sealed
 from unperturbed.cli import main
 from unperturbed.datasets import IDX_FILES, SOURCES, _unpack, load
 from unperturbed.models import DigitsCNN
@@ -99,11 +100,12 @@ def test_the_malicious_object_is_one(tmp_path):
 
 
 def test_a_malicious_checkpoint_is_refused(tmp_path, harm):
-    run = RunDirectory(tmp_path)
-    torch.save({"format": 1, "step": 1, "harm": Malicious(harm)}, run.checkpoint)
+    run, state = RunDirectory(tmp_path), {"format": FORMAT, "step": 1, "harm": Malicious(harm)}
+    torch.save(state, run.checkpoint)
     assert "no whole checkpoint" in refusal(ValueError, run.read_checkpoint, CPU)
-    run.checkpoint.write_bytes(pickle.dumps(Malicious(harm)))
-    assert "no whole checkpoint" in refusal(ValueError, run.read_checkpoint, CPU)
+    for content in (pickle.dumps(state), sealed(pickle.dumps(state, protocol=2) + b"..")):
+        run.checkpoint.write_bytes(content)
+        assert "no whole checkpoint" in refusal(ValueError, run.read_checkpoint, CPU)
 
 
 def test_a_malicious_checkpoint_that_looks_like_ours_is_refused(tmp_path, harm):
@@ -124,11 +126,9 @@ def test_malicious_weights_are_refused(tmp_path, harm, wrapped):
 
 
 def test_malicious_arrays_are_refused(tmp_path, harm):
-    objects = np.array([Malicious(harm)] * 3, dtype=object)
-    stream = io.BytesIO()
-    np.save(stream, objects, allow_pickle=True)
+    objects = npy(np.array([Malicious(harm)] * 3, dtype=object), allow_pickle=True)
     for name in ("train_images", "train_labels", "classes"):
-        path = write_npz(tmp_path / "own.npz", members(**{name: stream.getvalue()}))
+        path = write_npz(tmp_path / "own.npz", members(**{name: objects}))
         assert f"own.npz holds Python objects in {name}: save it again, as plain" in refusal(ValueError, load, path)
     (tmp_path / "own.npz").write_bytes(pickle.dumps(Malicious(harm)))
     assert "not an .npz file" in refusal(ValueError, load, path)

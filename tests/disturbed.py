@@ -60,7 +60,7 @@ def wait_until(condition: Callable[[], bool], alive: Callable[[], bool]) -> None
     while not condition():
         assert alive(), "the process ended before it could be disturbed"
         assert time.monotonic() < deadline, "nothing happened in a minute"
-        time.sleep(0.001)
+        time.sleep(0.002)
 
 
 def train_slowly(recipe: Recipe, out: Path) -> None:

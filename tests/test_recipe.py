@@ -2,24 +2,20 @@
 
 import json
 import math
-from dataclasses import fields, is_dataclass, replace
 
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from unperturbed import cli, training
+from unperturbed import cli
 from unperturbed.averaging import Average
 from unperturbed.data import Data
-from unperturbed.datasets import Dataset
-from unperturbed.models import DigitsCNN, ResNet, WideResNet
+from unperturbed.models import DigitsCNN, ResNet
 from unperturbed.neighborhoods import L2, Linf, Spatial
 from unperturbed.objectives import AT, SRT, Objective, Standard
 from unperturbed.printing import nearest
 from unperturbed.recipe import PARTS, SGD, Recipe, Teacher, Validation, dumps, loads, plain, read
 from unperturbed.recipes import RECIPES, named
-from unperturbed.runs import RunDirectory
 from unperturbed.schedules import Cyclic, Piecewise
 from unperturbed.solvers import FGSM, PGD, Grid, Sequential, Strongest, WorstOfK
 
@@ -359,58 +355,6 @@ def test_whatever_stands_in_a_recipe_file_only_a_sentence_comes_out(text):
         assert str(error)
     else:
         assert loads(dumps(recipe)) == recipe
-
-
-# Networks too large for a test, by smaller ones of their kind
-
-
-def hurried(part):
-    """The same part with solvers that take two steps."""
-    if isinstance(part, tuple):
-        return tuple(hurried(item) for item in part)
-    if isinstance(part, PGD):
-        return replace(part, steps=2)
-    if not is_dataclass(part):
-        return part
-    return replace(part, **{slot.name: hurried(getattr(part, slot.name)) for slot in fields(part)})
-
-
-@pytest.mark.parametrize(
-    "name", ["mnist-spatial-srt", "mnist-pixel-rst", "cifar10-pixel-srt-fast", "cifar10-compound-at"]
-)
-def test_a_recipe_for_larger_images_trains_three_steps(name, tmp_path, monkeypatch):
-    shape = (1, 28, 28) if name.startswith("mnist") else (3, 32, 32)
-    images = torch.randint(256, (40, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    labels = torch.arange(40) % 10
-    dataset = Dataset(
-        name="noise",
-        train_images=images,
-        train_labels=labels,
-        test_images=images,
-        test_labels=labels,
-        classes=tuple("0123456789"),
-        unlabeled_images=images[:0],
-    )
-    monkeypatch.setattr(training, "load", lambda name, folder: dataset)
-    recipe = RECIPES[name]
-    smaller = {WideResNet: WideResNet(depth=10, width=1), ResNet: ResNet(units=1)}
-    small = replace(
-        hurried(recipe),
-        data=replace(recipe.data, labeled=30, validation=min(recipe.data.validation, 10)),
-        model=smaller.get(type(recipe.model), recipe.model),
-        teacher=Teacher(steps=2),
-        steps=3,
-        batch=10,
-        log_every=1,
-    )
-    f = training.train(small, tmp_path, device="cpu")
-    run = RunDirectory(tmp_path)
-    assert [record["step"] for record in run.read_log()] == [1, 2, 3]
-    assert all(math.isfinite(value) for record in run.read_log() for value in record.values())
-    fresh = training.fresh_model(small, dataset)
-    assert any(not torch.equal(one, other) for one, other in zip(f.parameters(), fresh.parameters(), strict=True))
-    run.read_weights(fresh)
-    assert all(torch.equal(one, other) for one, other in zip(f.parameters(), fresh.parameters(), strict=True))
 
 
 @pytest.mark.parametrize(

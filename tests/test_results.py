@@ -22,9 +22,11 @@ from unperturbed.experiments.headline import ROWS, headline
 from unperturbed.experiments.lambda_tables import at_weight
 from unperturbed.experiments.measured import Measured
 from unperturbed.experiments.statements import HARDLY_MORE
+from unperturbed.files import numbers_in
 from unperturbed.models import WideResNet
 from unperturbed.recipes import RECIPES, named
 from unperturbed.recipes.published import printed
+from unperturbed.sameness import settings_of
 from unperturbed.schedules import Piecewise
 
 ROOT = Path(__file__).parent.parent
@@ -205,6 +207,37 @@ def test_the_readme_says_of_the_trained_examples_what_was_measured():
     )
     assert srt["pgd"].budget.startswith("Linf 0.3,")
     assert len(srt.labels) == len(plus.labels) == 10_000
+
+
+def test_the_page_of_trust_shows_what_stronger_attacks_leave_of_the_trained_models():
+    trained, result = import_module("trained_models"), result_in("trained-models.json")
+    text, readme = words_of("docs/trust.md"), words_of("README.md")
+    assert trained.markdown(result) in text_of("docs/trust.md")
+    for name, attacks in trained.MODELS.items():
+        assert result["weights"][name] == numbers_in(trained.EXAMPLES / name / "model.safetensors")
+        settings = {attack: row["settings"] for attack, row in result["models"][name].items()}
+        assert settings == {attack: settings_of(trained.ATTACKS[attack]) for attack in attacks}
+
+    def standing(name, attack):
+        images = result["models"][name][attack]["standing"]
+        assert len(images) == 100 and set(images) == {"0", "1"} and "the first 100 test images" in text
+        return f"{100 * images.count('1') / len(images):.1f}"
+
+    srt, plus = (lambda attack, name=name: standing(name, attack) for name in trained.MODELS)
+    assert f"leaves {srt('pgd-restarts')} % of SRT instead of {srt('pgd')}, and {plus('pgd-restarts')} % of" in text
+    assert f"of SRT+ instead of {plus('pgd')}. AutoAttack leaves {plus('autoattack')} % of SRT+." in text
+    assert f"leaves {plus('gridadv+ with restarts')} % of SRT+ instead of {plus('gridadv+')} if its PGD" in text
+    report = read(ROOT / "results" / "reproduce" / "paper" / "mnist-pixel-srt-seed-0.json").report
+    by_autoattack, by_pgd = (f"{100 * report.accuracy(attack):.2f}" for attack in ("autoattack", "pgd"))
+    assert f"Of SRT it leaves {by_autoattack} % of all 10,000 images, where PGD leaves {by_pgd}" in text
+    assert (
+        f"AutoAttack {by_autoattack} % of SRT and, of the first 100 images, {plus('autoattack')} % of SRT+, "
+        f"where PGD leaves {plus('pgd')} %"
+    ) in readme
+    for name, rows in result["models"].items():
+        for attack in rows.keys() & trained.USUAL:
+            lost, error = trained.lost(rows[attack]["standing"], rows[trained.USUAL[attack]]["standing"])
+            assert lost >= 2 * error, (name, attack)
 
 
 def test_the_readme_says_what_stands_under_both_perturbations():

@@ -52,6 +52,8 @@ def experiment() -> Experiment:
             "beside AT: an epoch of it is one of all images, labeled or not",
             "within PGD+ and GridAdv+ PGD starts from x and climbs the margin, as the grid does; the PGD of its own "
             "columns starts anywhere in the ball and climbs the cross-entropy",
+            "accuracies here are by the paper's attacks; longer ones with restarts leave less of SRT+ on MNIST: "
+            "docs/trust.md says how much",
             ALSO_GROWING,
         ),
     )

@@ -63,8 +63,8 @@ seed while 0.2.0 was made, came to 86.67 and 86.00 clean (`results/standard-once
 SRT++ with WRN-34-10 came to 56.41 and 56.78 under PGD (`results/srt-plusplus-once-more.json`), 0.37 ± 0.26 apart.
 Where a statement holds ours against the paper's, a goal or a time, the mean over seeds decides alone. A network
 that answers nine tenths of the clean test images or more by one class has collapsed, and is called so: to be above
-it decides nothing. Where two are said to be alike, a few points say little if nearly all images are right: at most
-1.2 times as many may then be wrong.
+it decides nothing. Where two are said to be alike, points say little if nearly all images are right: at most 1.2
+times as many may be wrong, too.
 
 **Weights** are the last ones of a run, which the authors' code evaluates, unless a row says otherwise. Where
 weights are selected, that is done on held-out labeled images, never on test images, and the last ones are shown

@@ -1357,12 +1357,12 @@ def test_streams_that_are_closed_are_no_fault(finished):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_progress_that_cannot_be_written_is_no_fault():
+def test_progress_and_advice_that_cannot_be_written_are_no_fault():
     words = [*("sh", "-c", 'exec "$@" 2>/dev/full', "sh"), sys.executable, "-m", "unperturbed"]
     environment = os.environ | {"PYTHONPATH": str(Path(unperturbed.__file__).parent.parent)}
     for command in (
-        ["train", RECIPE, "--out", "run", *TINY],
-        ["evaluate", "run", "--attacks", "fgsm", "--images", "5"],
+        ["train", RECIPE, "--out", "run", "--data", ".", *TINY],
+        ["evaluate", "run", "--attacks", "fgsm", "--images", "5", "--budget.blur", "2"],
     ):
         done = subprocess.run([*words, *command], capture_output=True, env=environment, check=False, timeout=120)
         assert done.returncode == 0

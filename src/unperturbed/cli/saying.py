@@ -5,6 +5,7 @@ import sys
 
 from ..printing import printable
 from ..processes import speaks_for_all
+from ..progress import Unfailing
 
 FEWEST_COLUMNS, MOST_COLUMNS = 80, 118
 """of text in a table: in fewer its words break, and more are not read more easily"""
@@ -20,4 +21,4 @@ def columns() -> int:
 def say(sentence: str) -> None:
     """Put a sentence on stderr; of several processes that would say the same, the first one does."""
     if speaks_for_all():
-        print(printable(f"unperturbed: {sentence}"), file=sys.stderr)
+        print(printable(f"unperturbed: {sentence}"), file=Unfailing(sys.stderr))

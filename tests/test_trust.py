@@ -17,10 +17,10 @@ from unperturbed.datasets import load
 from unperturbed.losses import Against, cross_entropy, margin
 from unperturbed.models import DigitsCNN
 from unperturbed.neighborhoods import L2, Blur, Linf, Spatial
-from unperturbed.trust import CHECKS, Card, Finding, examination, trust
+from unperturbed.trust import CHECKS, Card, Finding, binarization, examination, trust
 from unperturbed.trust import card as card_room
 from unperturbed.trust.attacking import convergence, other_loss, silent_success, single_step, sweep
-from unperturbed.trust.binarization import fit, last_linear
+from unperturbed.trust.binarization import Readouts, fit, guessed, last_linear, solved
 from unperturbed.trust.check import noticeable
 from unperturbed.trust.examination import affordable, affordable_panel
 from unperturbed.trust.outputs import company, count_calls, normalized, randomized
@@ -478,6 +478,44 @@ def test_a_check_asks_f_about_each_image_as_often_as_it_says(check, rng):
     asked.clear()
     check.measure(subject, torch.arange(16))
     assert sum(asked) / 16 == pytest.approx(sum(check.queries), rel=0.1, abs=2)
+
+
+def test_an_attack_solves_the_tests_whose_plane_it_can_reach_and_points_at_random_the_easy_ones(rng):
+    x, ball = torch.full((4, 1, 2, 2), 0.5), Linf(eps=0.1)
+    weight = torch.tensor([[1.0, -2.0, 3.0, 4.0]] * 3 + [[1.0, 0.0, 0.0, 0.0]])
+    reach = torch.tensor([0.99, 1.01, 0.0, 0.05])  # Of 0.1 in each pixel a sum of 1 comes, and of 0.1 in one 0.1.
+    readouts = Readouts(lambda images: images.flatten(1), weight, -(weight * 0.5).sum(1) - reach)
+    assert readouts.score(x).allclose(-reach, atol=1e-6)
+    rows = torch.tensor([3, 0])
+    assert readouts.score(x[rows], rows).allclose(-reach[rows], atol=1e-6)
+    assert readouts.loss(x[rows], rows).allclose((1 + (-2 * reach[rows]).exp()).log())
+    assert solved(readouts, ball, x, rng).tolist() == [True, False, True, True]
+    by_chance = guessed(Readouts(readouts.features, weight, readouts.bias - 1e-6), ball, x, rng)
+    assert by_chance[1:].tolist() == [False, True, True], "what lies farther than any corner is hit by none"
+    assert not solved(readouts, Linf(eps=0.04), x, rng)[3]
+
+
+@pytest.mark.parametrize(
+    ("fitted", "by_attack", "by_chance", "verdict", "figure"),
+    [
+        (79, 79, 0, "skipped", "features of only 79 of 100 images tell a boundary point from inner ones"),
+        (80, 66, 10, "flag", "of 80 tests that .* PGD with 5 restarts solves 82.5 %, 200 random points solve 12.5 %"),
+        (80, 67, 10, "pass", "of 80 tests that .* PGD with 5 restarts solves 83.8 %, 200 random points solve 12.5 %"),
+    ],
+)
+def test_the_binarization_test_counts_what_is_solved(
+    fitted, by_attack, by_chance, verdict, figure, under, monkeypatch
+):
+    def first(count):
+        return lambda readouts, around, x, rng: torch.arange(len(x)) < count
+
+    left, columns = iter(range(100)), (torch.zeros(10), torch.tensor(0.0))
+    monkeypatch.setattr(binarization, "fit", lambda *_: columns if next(left) < fitted else None)
+    monkeypatch.setattr(binarization, "solved", first(by_attack))
+    monkeypatch.setattr(binarization, "guessed", first(by_chance))
+    found = binarization.binarization(under(), torch.arange(100))
+    assert found[0] == verdict
+    assert re.search(figure, found[1]), found[1]
 
 
 @pytest.mark.parametrize("ball", [Linf(eps=0.1), L2(eps=0.5)], ids=str)

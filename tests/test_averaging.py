@@ -105,6 +105,12 @@ class FrozenNorm(nn.BatchNorm1d):
         return super().train(False)
 
 
+@pytest.mark.parametrize("norm", [FrozenNorm(3), nn.Identity()], ids=["one that stays", "none"])
+def test_a_network_whose_norms_gather_nothing_labels_in_evaluation_mode(norm):
+    f = nn.Sequential(nn.Dropout(0.9), norm).train()
+    assert not any(module.training for module in gathering(f).modules())
+
+
 @pytest.mark.parametrize("engine", [Engine(), Engine(folded=True)], ids=["plain", "folded"])
 @pytest.mark.parametrize(("batchnorm", "labeler"), [("estimated", "current"), ("own", "average")])
 @pytest.mark.parametrize("others", [[], [nn.BatchNorm1d(10)]], ids=["alone", "beside another"])

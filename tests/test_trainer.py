@@ -682,6 +682,12 @@ def test_a_sudden_fall_ends_the_run_with_the_best_weights_and_a_word():
     assert resumed.step == 4
 
 
+def test_a_fall_by_no_more_than_is_let_pass_is_none():
+    run = counted([0, 10, 5, 10], validation=Validation(every=1, drop=0.5))
+    run.run()
+    assert run.step == 3
+
+
 def test_a_run_ends_when_patience_does_with_the_weights_it_wants_and_without_a_warning():
     plan = [0, 3, 9, 8, 9, 8, 7, 9, 9]
     for patience, last, best in ((2, 6, 4), (3, 8, 8), (None, 8, 8)):
@@ -694,7 +700,7 @@ def test_a_run_ends_when_patience_does_with_the_weights_it_wants_and_without_a_w
 
 
 def test_patience_goes_on_in_another_process_where_it_was():
-    plan, patient = [0, 3, 9, 8, 7, 6, 5], Validation(every=1, patience=3)
+    plan, patient = [0, 3, 9, 8, 7, 6, 5, 4, 3], Validation(every=1, patience=3)
     whole, states = counted(plan, validation=patient), {}
     whole.run(write_checkpoint=lambda: states.update({whole.step: stored(whole.state())}), checkpoint_seconds=0.0)
     assert whole.step == 5
@@ -708,7 +714,7 @@ def test_patience_goes_on_in_another_process_where_it_was():
     resumed = counted(plan, validation=patient)
     resumed.resume(before)
     resumed.run()
-    assert resumed.step == 6, "an old checkpoint does not tell how long ago the best was"
+    assert resumed.step == 7, "an old checkpoint does not tell how long ago the best was"
 
 
 def test_the_log_tells_of_held_out_images_where_they_were_looked_at():

@@ -635,3 +635,12 @@ def test_what_is_found_does_not_depend_on_how_images_lie_in_memory(solver, rng):
     waves = partial(waving, weights)
     one, other = (solver(waves, images, seeded()) for images in (x, x.mT.contiguous().mT))
     torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+def test_what_nobody_says_is_as_in_the_paper():
+    assert (PGD().steps, PGD().step_size, PGD().around) == (10, 2 / 255, Linf(eps=8 / 255))
+    assert (PGD().start, PGD().noise, PGD().keep) == ("normal", 0.001, "last")
+    assert FGSM() == FGSM(around=Linf(eps=8 / 255), step=1.25, start="uniform")
+    turns = Spatial(rotation=30.0, translation=3.0)
+    assert WorstOfK() == WorstOfK(around=turns, k=10, enough=None, at_once=2048)
+    assert Grid() == Grid(around=turns, points=(31, 5, 5), enough=None, at_once=2048)

@@ -192,6 +192,38 @@ def test_the_difference_of_logits_ratio_is_that_of_the_paper():
         assert scaled.item() == pytest.approx(-2 / 3)
 
 
+@pytest.mark.parametrize(
+    ("gains", "shrunk", "seen", "look", "halved"),
+    [
+        (2, True, -inf, 4, True),  # Three of four steps gained, which is not more than three quarters.
+        (3, True, -inf, 4, False),
+        (3, False, inf, 4, True),  # The last look saw a loss that none since was larger than, and steps were as long.
+        (3, True, inf, 4, False),
+        (3, False, -inf, 4, False),
+        (0, False, inf, 0, False),
+    ],
+)
+def test_apgd_halves_its_steps_on_two_conditions(gains, shrunk, seen, look, halved):
+    f, x = nn.Sequential(nn.Flatten(), nn.Linear(4, 2, bias=False)), torch.full((1, 1, 2, 2), 0.5)
+    with torch.no_grad():
+        f[1].weight.copy_(torch.tensor([[-1.0], [1.0]]).expand(2, 4))
+    search, y = APGD(around=Linf(eps=0.4)), torch.tensor([0])
+    with frozen(f):
+        at = search.step(f, search.begin(f, x, y, y, seeded()), torch.tensor([1.0, 0.0]), seeded())
+        before = at._replace(
+            size=torch.tensor([0.01]),
+            gains=torch.tensor([float(gains)]),
+            shrunk=torch.tensor([shrunk]),
+            seen=torch.tensor([seen]),
+        )
+        after = search.step(f, before, torch.tensor([0.75, float(look)]), seeded())
+    assert after.loss > before.loss, "the step gained"
+    assert after.size.item() == pytest.approx(0.005 if halved else 0.01)
+    assert after.gains.item() == (0 if look else gains + 1)
+    assert after.shrunk.item() == (halved if look else shrunk)
+    assert after.seen.item() == (after.best_loss.item() if look else seen)
+
+
 def test_apgd_climbs_the_loss_that_it_names(rng):
     logits, y, target = torch.randn(6, 5, generator=rng), torch.arange(6) % 5, (torch.arange(6) + 2) % 5
     named = {"ce": cross_entropy(logits, y), "dlr": difference_of_logits_ratio(logits, y)}

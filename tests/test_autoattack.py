@@ -359,6 +359,56 @@ def test_tiny_slopes_have_the_same_way_as_large_ones():
 
 
 @both_balls
+def test_slopes_that_all_fall_lead_as_far_as_those_that_rise(ball):
+    point, slope = torch.full((1, 1, 2, 2), 0.5), -torch.tensor([[[[1.0, 0.5], [0.25, 0.1]]]])
+    way = FAB(around=ball).way(point, slope, torch.tensor([-0.1]))
+    linf, l2 = 0.1 * slope.sign() / slope.abs().sum(), 0.1 * slope / slope.square().sum()
+    torch.testing.assert_close(way, linf if isinstance(ball, Linf) else l2)
+
+
+@both_balls
+def test_a_step_of_fab_is_that_computed_by_hand(ball):
+    """Class 1 wins where the first pixel is above 0.7: 0.3 away from here, and 0.2 from x."""
+
+    def f(points):
+        ahead = points[:, 0, 0, 0] - 0.7
+        return torch.stack([0 * ahead, ahead], 1)
+
+    x, here = torch.tensor([[[[0.5, 0.2]]], [[[0.7, 0.2]]]]), torch.tensor([[[[0.4, 0.6]]], [[[0.7, 0.2]]]])
+    search, y = FAB(around=ball), torch.tensor([0, 0])
+    state = search.begin(f, x, y, 1 - y, seeded())
+    found, fooled, *_, here, nearest = search.step(f, (*state[:5], here, state[6]), torch.empty(0), seeded())
+    # 0.9 of the way from here and 0.1 of that from x, each 1.05 times as far as the boundary.
+    reached = torch.tensor([0.9 * (0.4 + 1.05 * 0.3) + 0.1 * (0.5 + 1.05 * 0.2), 0.9 * 0.6 + 0.1 * 0.2])
+    torch.testing.assert_close(found[0].flatten(), reached)
+    torch.testing.assert_close(here[0], x[0] + 0.9 * (found[0] - x[0]))
+    change = (found - x)[0].flatten()
+    torch.testing.assert_close(nearest[0], change.abs().max() if isinstance(ball, Linf) else change.norm())
+    assert not fooled[0]
+    assert torch.allclose(here[1], x[1]), "a boundary that is reached already is no distance to divide by"
+
+
+def test_fab_takes_the_boundary_that_is_nearest_in_its_own_norm():
+    weights = torch.tensor([[0.0, 0.0, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.5, 0.5]])
+    x, y = torch.full((1, 1, 2, 2), 0.5), torch.tensor([0])
+    bias = torch.tensor([0.0, -0.3, -0.4]) - (weights * 0.5).sum(1)
+
+    def f(points):
+        return points.flatten(1) @ weights.T + bias
+
+    for ball, nearest in ((L2(eps=0.5), 1), (Linf(eps=0.5), 2)):  # 0.3 before 0.4, and 0.4 / 2 before 0.3.
+        ahead, slope = FAB(around=ball, targeted=False).nearest_boundary(f, x, y, y)
+        torch.testing.assert_close(ahead, (f(x)[:, nearest]).detach())
+        torch.testing.assert_close(slope.flatten(), weights[nearest])
+
+
+def test_lengths_of_changes_know_no_sign():
+    change = torch.tensor([[[[-0.4, 0.3]]]])
+    assert FAB(around=Linf(eps=0.1)).size(change).item() == pytest.approx(0.4)
+    assert FAB(around=L2(eps=0.1)).size(change).item() == pytest.approx(0.5)
+
+
+@both_balls
 def test_fab_finds_about_the_distance_of_a_linear_boundary(ball, rng):
     f = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
     x = 0.5 + 0.02 * torch.rand(6, 1, 6, 6, generator=rng)

@@ -86,7 +86,7 @@ def test_a_folder_of_classes_becomes_a_data_set(album, tmp_path, capsys):
     assert f"--data.name {tmp_path / 'my.npz'} " in said.out
     assert said.err == "unperturbed: left out: 1 file with names that no pictures have (.txt)\n"
     assert made.classes == ("cat", "dog")
-    assert made.test_labels.tolist() == [0, 0, 1, 1]
+    assert sorted(made.test_labels.tolist()) == [0, 0, 1, 1]
     assert made.train_labels.tolist() == [0] * 8 + [1] * 8
     every = {
         (int(label), image.numpy().tobytes())
@@ -120,6 +120,28 @@ def test_a_class_of_which_no_picture_is_for_test_is_told(tmp_path, capsys):
         save(tmp_path / "parted" / place / "1.png", noise(seed, 8, 8))
     packed(tmp_path / "parted", tmp_path / "my.npz")
     assert "unperturbed: no picture for test is of class dog, so evaluate" in capsys.readouterr().err
+
+
+def test_a_class_whose_test_pictures_are_all_damaged_is_told(tmp_path, capsys):
+    for seed, place in enumerate(["train/cat", "train/dog", "test/cat", "test/dog"]):
+        save(tmp_path / "parted" / place / "1.png", noise(seed, 8, 8))
+    (tmp_path / "parted" / "test" / "dog" / "1.png").write_bytes(b"no picture")
+    packed(tmp_path / "parted", tmp_path / "my.npz", "--skip-damaged")
+    assert "unperturbed: no picture for test is of class dog, so evaluate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("part", ["", "test"])
+def test_the_first_test_images_are_of_all_classes(part, tmp_path):
+    for label, name in enumerate("abc"):
+        for seed in range(40):
+            save(tmp_path / "in" / ("train" if part else "") / name / f"{seed}.png", noise(100 * label + seed, 4, 4))
+        for seed in range(20 if part else 0):
+            save(tmp_path / "in" / part / name / f"{seed}.png", noise(100 * label + 50 + seed, 4, 4))
+    made = packed(tmp_path / "in", tmp_path / "my.npz", "--test", 0.5)
+    assert made.test_labels.bincount().tolist() == [20, 20, 20]
+    assert set(made.test_labels[:12].tolist()) == {0, 1, 2}
+    label_of = {noise(100 * label + seed, 4, 4).tobytes(): label for label in range(3) for seed in range(70)}
+    assert [label_of[image.numpy().tobytes()] for image in made.test_images] == made.test_labels.tolist()
 
 
 def test_of_many_classes_and_of_long_names_pack_names_the_beginning(tmp_path, capsys):
@@ -171,7 +193,7 @@ def test_a_class_is_the_same_however_a_system_writes_its_accents(tmp_path, refus
             save(tmp_path / "mixed" / name / f"{seed}.png", noise(first + seed, 8, 8))
     made = packed(tmp_path / "apart", tmp_path / "own.npz")
     assert made.classes == (one, "tea")
-    assert made.test_labels.tolist() == [0] * 3 + [1] * 3
+    assert sorted(made.test_labels.tolist()) == [0] * 3 + [1] * 3
     sentence = refused("pack", tmp_path / "mixed", "--out", tmp_path / "other.npz")
     assert "has two classes that read café" in sentence
 

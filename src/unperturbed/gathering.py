@@ -45,8 +45,12 @@ class Found:
     """files that are no pictures"""
     empty: Sequence[Path]
     """folders that would be classes if they held a picture"""
-    untested: Sequence[str]
-    """classes of which no picture is for test"""
+
+    @property
+    def untested(self) -> list[str]:
+        """Classes of which no picture is for test."""
+        tested = {label for _, label in self.test}
+        return [name for label, name in enumerate(self.classes) if label not in tested]
 
     def paths(self) -> list[Path]:
         """All of them: training pictures, test pictures, unlabeled ones."""
@@ -98,11 +102,10 @@ def found_in(folder: Path, share: float, seed: int) -> Found:
     return Found(
         classes=names,
         train=numbered(rest, names),
-        test=numbered(for_test, names),
+        test=in_drawn_order(numbered(for_test, names), seed),
         unlabeled=pictures_in(without_label) if without_label.is_dir() else [],
         others=sorted(path for path in files_in(folder) if not is_picture(path)),
         empty=[labeled / name for name in empty],
-        untested=[name for name in names if name not in for_test],
     )
 
 
@@ -186,6 +189,12 @@ def drawn(by_class: Mapping[str, list[Path]], share: float, seed: int) -> dict[s
 def numbered(by_class: Mapping[str, list[Path]], names: Sequence[str]) -> list[tuple[Path, int]]:
     """Each picture with the number of its class."""
     return [(path, names.index(name)) for name, paths in by_class.items() for path in paths]
+
+
+def in_drawn_order(labeled: Sequence[tuple[Path, int]], seed: int) -> list[tuple[Path, int]]:
+    """These pictures in an order drawn by the seed, so that the first so many of them are of all classes."""
+    order = torch.randperm(len(labeled), generator=torch.Generator().manual_seed(seed))
+    return [labeled[place] for place in order.tolist()]
 
 
 def troubles(paths: Sequence[Path]) -> dict[Path, str]:

@@ -43,7 +43,7 @@ class Pack:
     test: float = 0.2
     """share of each class that is kept for test where there is no folder test"""
     seed: int = 0
-    """of the draw for test"""
+    """of the draw for test, and of the order of the test images"""
     like: str | None = None
     """a data set, as my.npz or cifar10, for which these pictures become unlabeled images of its shape"""
     data: Path | None = None

@@ -598,6 +598,10 @@ def test_a_model_that_answers_nan_and_a_folder_without_pictures_are_refused(albu
     (tmp_path / "empty").mkdir()
     picture = album / "cat" / "3.png"
     assert "empty holds no picture" in refused("predict", run, picture, tmp_path / "empty")
+    several_damaged(album)
+    said = refused("predict", run, album)
+    assert "2 more pictures cannot be read either (more/1.PNG, unlabeled/2.png)" in said
+    assert "--skip-damaged" not in said
     weights = safetensors.torch.load_file(run / "model.safetensors")
     with safetensors.safe_open(run / "model.safetensors", "pt") as file:
         told = file.metadata()

@@ -221,8 +221,8 @@ def without(found: Found, bad: Collection[Path]) -> Found:
 
 
 @contextmanager
-def told_at_once(paths: Sequence[Path]) -> Generator[None]:
-    """Where one of these pictures cannot be read, say so of all that cannot."""
+def told_at_once(paths: Sequence[Path], remedy: str = "") -> Generator[None]:
+    """Where one of these pictures cannot be read, say so of all that cannot, and what helps."""
     try:
         yield
     except ValueError:
@@ -233,7 +233,7 @@ def told_at_once(paths: Sequence[Path]) -> Generator[None]:
         some = ", ".join(printable(Path(*path.parts[-2:])) for path in others[:MOST_NAMED])
         rest = ", …" if len(others) > MOST_NAMED else ""
         more = f"; {counted(len(others), 'more picture')} cannot be read either ({some}{rest})" if others else ""
-        raise ValueError(f"{sentence}{more}: --skip-damaged does without") from None
+        raise ValueError(f"{sentence}{more}{remedy}") from None
 
 
 def gathered(found: Found, size: tuple[int, int] | None, color: Color | None) -> Gathered:

@@ -22,6 +22,8 @@ RECIPE = "digits-pixel-srt"
 """that is proposed for pictures of one's own: its network is small"""
 MOST_NAMED = 6
 """classes up to which all are named"""
+SKIPPING = ": --skip-damaged does without"
+"""what helps where pictures cannot be read"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +79,7 @@ def pack(arguments: list[str]) -> None:
     size, found = size_of(command), found_in(folder, command.test, command.seed)
     damaged = told_if_skipped(found.paths(), skip=command.skip_damaged)
     found = without(found, damaged)
-    with told_at_once(found.paths()):
+    with told_at_once(found.paths(), SKIPPING):
         made = gathered(found, size, command.color)
     write_anew(out, made.dumps())
     print(printable(spoken(out, made)))
@@ -101,7 +103,7 @@ def pack_unlabeled(folder: Path, out: Path, like: Dataset, command: Pack) -> Non
     paths = [path for path in paths if path not in damaged]
     if not paths:
         raise ValueError(f"{printable(folder)} has no pictures: name a folder that does")
-    with told_at_once(paths):
+    with told_at_once(paths, SKIPPING):
         images = read_pictures(paths, like.use.shape)
     buffer = io.BytesIO()
     np.save(buffer, images.numpy())

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from ..evaluation import evaluate
 from ..finished import Finished, load
+from ..gathering import told_at_once
 from ..pictures import pictures_in, read_pictures
 from ..printing import columns_for_words, printable, shown
 from ..progress import watching
@@ -77,7 +78,8 @@ def predict(arguments: list[str]) -> None:
     device = pick_device(command.device)
     finished = load(words[0], folder=command.data)
     finished.model.to(device)
-    images = read_pictures(paths, finished.shape)
+    with told_at_once(paths):
+        images = read_pictures(paths, finished.shape)
     sure, answers = finished.probabilities(images).max(1)
     if not sure.isfinite().all():
         first = printable(paths[int(sure.isfinite().logical_not().nonzero()[0])])

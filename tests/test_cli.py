@@ -582,6 +582,11 @@ def test_weights_that_are_cut_off_are_written_again_by_the_command_that_is_named
             "'runs/a/recipe.json' is a file and no recipe's name: read it by `unperturbed t",
         ),
         (
+            ["train", "my own.npz"],
+            "'my own.npz' is a data set and no recipe's name: name one (`unperturbed list`), and the data set behind "
+            "it by --data.name 'my own.npz'",
+        ),
+        (
             ["train", RECIPE, "--checkpoint-seconds", "-1"],
             "--checkpoint-seconds must be a finite number of at least 0",
         ),

@@ -523,6 +523,10 @@ def test_black_and_white_and_dim_and_black_images_are_read(tmp_path, bright):
         ({"train_images": np.full((6, 4, 4), np.nan)}, "train_images must be finite, got NaN or infinity"),
         ({"train_images": np.full((6, 4, 4), np.inf)}, "train_images must be finite, got NaN or infinity"),
         ({"train_images": np.zeros((6, 4, 4), int)}, "must be uint8 or floating point in [0, 1], got int64"),
+        (
+            {"train_images": np.zeros((6, 4, 4), np.uint16)},
+            "got uint16: divide them by the most that they can be, 255 with eight bits and 65535 with sixteen",
+        ),
         ({"train_images": np.zeros((6, 16), np.uint8)}, "1 or 3 channels, got (6, 16): reshape them"),
         ({"train_images": np.zeros((6, 4, 4, 4), np.uint8)}, "1 or 3 channels, got (6, 4, 4, 4)"),
         ({"train_images": np.zeros((0, 4, 4), np.uint8)}, "has no training or no test images"),

@@ -127,7 +127,9 @@ def _as_images(array: Array, what: str) -> Tensor:
     """Images as uint8 (N, C, H, W), from bytes or fractions in any of the common layouts."""
     pixels = _as_bytes(array, what) if array.dtype.kind == "f" else array
     if pixels.dtype != np.uint8:
-        raise ValueError(f"{what} must be uint8 or floating point in [0, 1], got {array.dtype}: convert them")
+        most = "divide them by the most that they can be, 255 with eight bits and 65535 with sixteen"
+        advice = most if array.dtype.kind in "iu" else "convert them"
+        raise ValueError(f"{what} must be uint8 or floating point in [0, 1], got {array.dtype}: {advice}")
     _require_bright(array, what)
     if pixels.ndim == 3:
         pixels = pixels[:, None]

@@ -7,10 +7,12 @@ from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
+from unittest.mock import Mock, patch
 
 import pytest
 import torch
 from torch import Generator, Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -531,13 +533,14 @@ def test_an_error_of_an_adversary_thaws_an_accelerated_network():
     assert all(weight.requires_grad for weight in fast.parameters())
 
 
-def test_entering_evaluation_mode_takes_the_weights_as_they_are_now():
+def test_entering_evaluation_mode_takes_weights_whose_change_nobody_notes():
     f, x = shaken(network()), images()
     fast = fast_network(f).eval()
     with torch.no_grad():
         old = f(x)
         assert_near(fast(x), old, 1e-4)
-        shaken(f, 1)
+        for weight in f.parameters():
+            weight.data.mul_(1.2)
         assert (f(x) - old).abs().max() > 1e-2
         assert_near(fast(x), old, 1e-4)
         assert_near(fast.eval()(x), f(x), 1e-4)
@@ -685,6 +688,82 @@ def test_a_network_that_cannot_be_recorded_is_asked_as_it_is_and_that_is_said(mo
     (sentence,) = said
     assert "operation not permitted when stream is capturing" in sentence
     assert "more" not in sentence
+
+
+def moved_along_slopes(f: nn.Module) -> None:
+    for weight in f.parameters():
+        weight.grad = torch.ones_like(weight)
+    torch.optim.SGD(f.parameters(), lr=0.1).step()
+
+
+def moved_as_a_vector(f: nn.Module) -> None:
+    vector_to_parameters(parameters_to_vector(f.parameters()) * 1.2, f.parameters())
+
+
+def put_in_their_place(f: nn.Module) -> None:
+    f[0].weight = nn.Parameter(f[0].weight * 1.2, requires_grad=False)
+
+
+CHANGES = {
+    "in place": lambda f: f[0].weight.mul_(1.2),
+    "statistics": lambda f: f[1][0].running_mean.add_(0.5),
+    "loaded": lambda f: f.load_state_dict(values(shaken(network(), 5))),
+    "by an optimizer": moved_along_slopes,
+    "as a vector": moved_as_a_vector,
+    "put in their place": put_in_their_place,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("filled_up_to", [(), (8,)], ids=["asked", "recorded"])
+def test_weights_that_are_changed_while_it_stands_still_reach_the_copy(on_paper, change, filled_up_to):
+    f, x = shaken(network()), images(8)
+    engine = Engine(folded=True, recorded=bool(filled_up_to))
+    fast = Accelerated(f, engine, images(2), say=pytest.fail, filled_up_to=filled_up_to)
+    refreshed = Mock(wraps=fast.take_over)
+    with frozen(fast), torch.no_grad(), patch.object(fast, "take_over", refreshed):
+        before = fast(x)
+        change(f)
+        for _ in range(3):
+            assert_near(fast(x), f(x), 1e-4)
+        assert (fast(x) - before).abs().max() > 1e-2 * before.abs().max()
+        refreshed.assert_called_once_with()
+        assert_near(-fast.judging(cross_entropy)(x, torch.arange(8)), -cross_entropy(f(x), torch.arange(8)), 1e-4)
+
+
+def test_weights_of_a_functional_call_reach_the_copy_and_leave_it_again():
+    f, x = shaken(network()), images(8)
+    fast = Accelerated(f, Engine(folded=True), images(2), say=pytest.fail)
+    with frozen(fast), torch.no_grad():
+        for factor in (1.2, 0.8):
+            weights = {name: factor * weight for name, weight in f.named_parameters()}
+            found = torch.func.functional_call(fast, {f"f.{name}": each for name, each in weights.items()}, (x,))
+            assert_near(found, torch.func.functional_call(f, weights, (x,)), 1e-4)
+            assert_near(fast(x), f(x), 1e-4)
+
+
+def test_a_search_for_worse_weights_within_an_objective_is_one_on_the_engine_too():
+    @dataclass(frozen=True)
+    class WorseWeights:
+        """Images are perturbed where all weights are larger, as an objective of somebody's own may want it."""
+
+        def __call__(self, f: nn.Module, batch: Batch, rng: Generator) -> Terms:
+            with frozen(f):
+                f(batch.x)
+                with torch.no_grad():
+                    torch._foreach_mul_([*f.parameters()], 1.5)  # pyright: ignore[reportPrivateImportUsage]
+                worse = f(batch.x)
+                with torch.no_grad():
+                    torch._foreach_div_([*f.parameters()], 1.5)  # pyright: ignore[reportPrivateImportUsage]
+            weight = cross_entropy(worse, batch.y).sigmoid()
+            return Terms((weight * cross_entropy(f(batch.x), batch.y)).mean(), torch.zeros(()))
+
+    plain, folded = (
+        trainer(objective=WorseWeights(), engine=engine, steps=5) for engine in (Engine(), Engine(folded=True))
+    )
+    for run in (plain, folded):
+        run.run()
+    assert_same_weights(plain.f, folded.f)
 
 
 def test_a_search_on_more_images_than_were_foreseen_is_made_step_by_step(on_paper, monkeypatch):

@@ -1,8 +1,10 @@
 """A copy of a network for the time in which its weights stand still: fewer, cheaper operations, the same function."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter, is_
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from .faithful import agree, draws_numbers, leaves_tensors, makes_slopes
 from .layouts import PLAIN, Layout, lay_out
 from .rewriting import Alone, Merged, Whole, rewritten
 
+VERSION = attrgetter("_version")
 Place = tuple[nn.Module, str]
 """a module and the name of a tensor in it: a forward pass may put another in the place of one"""
 
@@ -44,6 +47,44 @@ class Constant:
         copy_all: Any = torch._foreach_copy_  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
         for mine, places in self.others:
             copy_all(mine, [getattr(module, name) for module, name in places])
+
+
+class Taken:
+    """The tensors of a network as a copy took them over, and whether they are still what they were.
+
+    That is asked before each query, so nothing is looked into that PyTorch does not note by itself.
+    """
+
+    def __init__(self, f: nn.Module) -> None:
+        modules = [module for module in f.modules() if not isinstance(module, torch.jit.ScriptModule)]
+        tables = [vars(module)[kind] for module in modules for kind in ("_parameters", "_buffers")]
+        self.places = [(table, name) for table in tables for name in table]
+        self.note()
+
+    def note(self) -> None:
+        """They have been taken over as they are now."""
+        self.tensors = self.now()
+        self.counted = [each for each in self.tensors if each is not None and is_counted(each)]
+        self.marks = self.marked()
+
+    def hold(self) -> bool:
+        """Whether none has changed or is another; what is changed in place through `.data` is not noted anywhere."""
+        return all(map(is_, self.now(), self.tensors)) and self.marked() == self.marks
+
+    def now(self) -> list[Tensor | None]:
+        """The tensors that are there now."""
+        return [table.get(name) for table, name in self.places]
+
+    def marked(self) -> tuple[list[int], list[int]]:
+        """How often each was changed, and where it lies."""
+        return [*map(VERSION, self.counted)], [*map(Tensor.data_ptr, self.counted)]
+
+
+def is_counted(tensor: Tensor) -> bool:
+    """Whether changes of a tensor are counted and it lies in one place: not if it is sparse, or one of inference."""
+    with suppress(RuntimeError):
+        return VERSION(tensor) >= 0 and tensor.data_ptr() >= 0
+    return False
 
 
 def constant(

@@ -16,7 +16,7 @@ from ..averaging import norms_in
 from ..inputs import require
 from ..losses import PerImageLoss, answer_of
 from .arithmetic import Engine
-from .constant import Constant, constant, hooked
+from .constant import Constant, Taken, constant, hooked
 from .layouts import Layout, layout_for
 from .numbers import Numbers
 from .passes import SeparateNorms, can_be_merged, shares_of
@@ -34,8 +34,8 @@ SHAPES = 64
 class Accelerated(nn.Module):
     """f, computed as the engine wants it: the same modes and parameters, the same logits up to rounding.
 
-    Entering evaluation mode takes a copy of the weights, on which all queries are made until that mode is entered
-    again; where gradients with respect to the weights can be asked for, f itself answers.
+    Entering evaluation mode takes a copy of the weights, on which all queries are made, and so does a query after
+    weights have changed; where gradients with respect to the weights can be asked for, f itself answers.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Accelerated(nn.Module):
         self.copies: tuple[Constant, ...] = () if copy is None else (copy,)
         self.layout = layout
         with in_evaluation_mode(f):  # As it was copied: an adapter that has added up its weights may note that.
-            self.numbers = Numbers(f)
+            self.numbers, self.taken = Numbers(f), Taken(f)
         self.hasten = Hastener(engine, say=say)
         # Of many tensors that are only taken over, a compiler would make as many kernels.
         self.refreshing = tuple(part for each in self.copies for part in (self.hasten(each.fold), each.take_over))
@@ -95,9 +95,19 @@ class Accelerated(nn.Module):
         if not mode:
             if self.copies and not self.numbers.hold():
                 self.give_up_copy()
-            for refresh in self.refreshing:
-                refresh()
+            self.take_over()
         return self
+
+    def take_over(self) -> None:
+        """Give the copy the weights that f has now."""
+        for refresh in self.refreshing:
+            refresh()
+        self.taken.note()
+
+    def keep_up(self) -> None:
+        """Take over weights that somebody has changed meanwhile, as one does who looks for the worst nearby."""
+        if self.copies and not self.taken.hold():
+            self.take_over()
 
     @property
     def stands_still(self) -> bool:
@@ -108,6 +118,7 @@ class Accelerated(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.stands_still:
             return self.in_several_passes(x)[0] if self.merged and self.training and len(x) > 1 else self.moving(x)
+        self.keep_up()
         query = next((query for size, query in self.queries.items() if len(x) <= size), None)
         if query is None or not query.fits(x):
             return self.still(x)
@@ -120,6 +131,7 @@ class Accelerated(nn.Module):
     def repeated(self, search: Search, state: State, plan: Tensor, rng: Generator) -> State:
         """The state after a step of the search for each row of the plan, on recordings where that goes."""
         if self.stands_still:
+            self.keep_up()
             queries, self.queries = self.queries, {}  # A recording cannot be replayed within another one.
             try:
                 step = self.recordings.step_for(self, search, state, plan)
@@ -161,6 +173,7 @@ class Accelerated(nn.Module):
 
     def judging(self, loss: PerImageLoss) -> Callable[[Tensor, Tensor], Tensor]:
         """(x', target) -> L(f(x'), target), compiled in one piece, while the weights stand still."""
+        self.keep_up()
         if loss not in self.judges:
             bare = self.bare
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -10,9 +11,11 @@ import torch
 from torch import nn
 
 from unperturbed import evaluation
-from unperturbed.attacks import pgd
+from unperturbed.attacks import fgsm, pgd
 from unperturbed.comparison import Run, compared
 from unperturbed.curves import over_perturbation, over_time, over_unlabeled, over_weight, training_curves
+from unperturbed.engine import network as engine_network
+from unperturbed.evaluation import evaluate
 from unperturbed.recipe import dumps
 from unperturbed.recipes import RECIPES, named
 from unperturbed.recipes.budgets import REASONS
@@ -265,6 +268,30 @@ def test_a_sweep_of_a_linear_model_falls_where_it_must(linear, tmp_path):
     assert {fraction: each.dumps() for fraction, each in kept.reports.items()} == {
         fraction: each.dumps() for fraction, each in found.reports.items()
     }
+
+
+def test_a_sweep_copies_the_network_once_and_leaves_it_as_it_lay(tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    f = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 14 * 14, 5))
+    f[0].weight.data = f[0].weight.data.contiguous(memory_format=torch.contiguous_format)
+    images, fractions = torch.rand(6, 3, 16, 16), (0.0, 0.5, 1.0)
+    labels = f.eval()(images).argmax(1)
+    copies = Mock(wraps=engine_network.constant)
+    monkeypatch.setattr(engine_network, "constant", copies)
+
+    def attacks_at(fraction):
+        return {"pgd": pgd(eps=0.1 * fraction), "fgsm": fgsm(eps=0.1 * fraction)}
+
+    lay = f[0].weight.stride(), f[0].weight.data_ptr()
+    found = sweep(f, images, labels, attacks_at, fractions, tmp_path, eps=0.1, device="cpu")
+    copies.assert_called_once()
+    assert (f[0].weight.stride(), f[0].weight.data_ptr()) == lay
+    assert not found.reports[1.0].survivors("pgd").all()
+    for fraction in fractions[1:]:
+        alone = evaluate(f, images, labels, attacks_at(fraction), device="cpu")
+        for ours, its in zip(found.reports[fraction].attacks, alone.attacks, strict=True):
+            assert torch.equal(ours.predicted, its.predicted)
+    assert copies.call_count == 3
 
 
 def test_a_sweep_does_nothing_twice_and_sets_aside_what_no_longer_fits(linear, tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Protocol
 
@@ -55,6 +56,7 @@ def evaluate(
     previous: Report | None = None,
     save: Callable[[Report], None] | None = None,
     unfinished: Unfinished | None = None,
+    defenders: dict[Precision, Defender] | None = None,
 ) -> Report:
     """Attack f on these images, uint8 or float in [0, 1], and report the predictions before and after.
 
@@ -63,6 +65,8 @@ def evaluate(
     asked for; predictions, before and after, are float32. The report is saved after each attack; what a previous
     report holds for the same model, images and settings is not computed again, nor what `unfinished` holds of an
     attack that was interrupted. The recipe, and the hash of the weights in their file, are noted in the report.
+    What f is searched on may be kept in `defenders` for more evaluations of f on these images, by whoever restores
+    the layout of f after them.
     """
     where = pick_device(own_device(device))
     require_evaluable(f, images, labels, attacks, where)
@@ -71,8 +75,9 @@ def evaluate(
     seed = whole_number("seed", seed)
     if attacks:
         present().require_same(lambda: fingerprint(nn.Identity(), images, labels, seed, batch))
-    defenders: dict[Precision, Defender] = {}
-    with frozen(f), layout_kept(f), random_numbers_kept(where), Engine().arithmetic():
+    kept = layout_kept(f) if defenders is None else nullcontext()
+    defenders = {} if defenders is None else defenders
+    with frozen(f), kept, random_numbers_kept(where), Engine().arithmetic():
         torch.manual_seed(derived_seed(seed, "clean"))  # A classifier may answer by random numbers.
         report = Report(
             labels=labels.cpu().long(),

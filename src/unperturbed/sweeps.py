@@ -9,6 +9,8 @@ from torch import Tensor, nn
 
 from . import report as reports
 from .attacks import Attack
+from .defender import Defender
+from .engine import Precision, layout_kept
 from .evaluation import AttackWatcher, evaluate
 from .files import NewerFormatError, refused_if_damaged, set_aside, write_whole
 from .locks import by_turns
@@ -89,37 +91,42 @@ def sweep(
     require_growth(attacks_at)
     before, kept = read(directory), set[tuple[float, float, Means]]()
     found = dict(before.reports) if before is not None and before.eps == eps else {}
-    for fraction in sorted(set(fractions)):
-        attacks = attacks_at(fraction) if fraction else {}
-        earlier = joined(found.get(1.0), at_most, attacks) if fraction == 1 else found.get(fraction)
+    defenders: dict[Precision, Defender] = {}  # One copy of the network serves the whole curve.
+    with layout_kept(f):
+        for fraction in sorted(set(fractions)):
+            attacks = attacks_at(fraction) if fraction else {}
+            earlier = joined(found.get(1.0), at_most, attacks) if fraction == 1 else found.get(fraction)
 
-        def keep(report: Report, fraction: float = fraction) -> None:
-            alike = {other: theirs for other, theirs in found.items() if theirs.subject == report.subject}
-            found.clear()
-            found.update(alike | {fraction: report})
-            with by_turns(directory):
-                now = read(directory)  # Another process may have written there since.
-                whole = Sweep(eps=eps, reports=found if now is None or now.eps != eps else added(found, now.reports))
-                if now is not None and held_by(now) - held_by(whole) - kept:
-                    set_aside(directory / FILE)
-                    kept.update(held_by(now))
-                write_whole(directory / FILE, whole.dumps().encode())
+            def keep(report: Report, fraction: float = fraction) -> None:
+                alike = {other: theirs for other, theirs in found.items() if theirs.subject == report.subject}
+                found.clear()
+                found.update(alike | {fraction: report})
+                with by_turns(directory):
+                    now = read(directory)  # Another process may have written there since.
+                    whole = Sweep(
+                        eps=eps, reports=found if now is None or now.eps != eps else added(found, now.reports)
+                    )
+                    if now is not None and held_by(now) - held_by(whole) - kept:
+                        set_aside(directory / FILE)
+                        kept.update(held_by(now))
+                    write_whole(directory / FILE, whole.dumps().encode())
 
-        report = evaluate(
-            f,
-            images,
-            labels,
-            attacks,
-            batch=batch,
-            seed=seed,
-            device=device,
-            watcher=watcher,
-            recipe=recipe,
-            previous=earlier,
-            save=keep,
-            unfinished=unfinished,
-        )
-        keep(report)
+            report = evaluate(
+                f,
+                images,
+                labels,
+                attacks,
+                batch=batch,
+                seed=seed,
+                device=device,
+                watcher=watcher,
+                recipe=recipe,
+                previous=earlier,
+                save=keep,
+                unfinished=unfinished,
+                defenders=defenders,
+            )
+            keep(report)
     return Sweep(eps=eps, reports={fraction: found[fraction] for fraction in sorted(set(fractions))})
 
 

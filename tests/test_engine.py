@@ -952,7 +952,7 @@ def judged_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     queries: list[int] = []
     plain = fusion_room.InOnePiece.__call__
 
-    def counting(self: object, images: Tensor, rows: Tensor | None = None, /) -> Tensor:
+    def counting(self: object, images: Tensor, rows: Tensor | None = None) -> Tensor:
         queries.append(len(images))
         return plain(self, images, rows)
 

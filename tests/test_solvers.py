@@ -86,7 +86,7 @@ class Witness:
     def __init__(self, loss):
         self.loss, self.questions, self.answers = loss, [], []
 
-    def __call__(self, images, rows=None, /):
+    def __call__(self, images, rows=None):
         self.questions.append(images.detach())
         self.answers.append(self.loss(images, rows).detach())
         return self.loss(images, rows)
@@ -230,7 +230,7 @@ def test_x_itself_goes_along_with_the_first_draws_where_there_is_room(at_once, s
 
 @every_search
 def test_a_point_without_a_loss_hides_no_other(solver, loss, x):
-    def without_some(images, rows=None, /):
+    def without_some(images, rows=None):
         return loss(images, rows).where(images.mean((1, 2, 3)).mul(1e6).floor() % 4 > 0, nan)
 
     one_by_one = replace(solver, at_once=1)(without_some, x, seeded())
@@ -595,12 +595,21 @@ def test_a_loss_of_all_images_together_is_refused(solver, x, rng):
         solver(lambda images, rows=None: images.mean(), x, rng)
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda images: images.flatten(1).sum(1),
+        lambda images, y=1.0: images.flatten(1).sum(1) - y,  # It would get rows for y.
+        lambda images, which=None: images.flatten(1).sum(1),
+    ],
+    ids=["one value", "labels of its own", "another name"],
+)
 @pytest.mark.parametrize("solver", [WorstOfK(k=2), Grid(points=(3, 1, 1))])
-def test_a_search_says_what_a_loss_has_to_take(solver, x, rng):
+def test_a_search_says_what_a_loss_has_to_take(solver, loss, x, rng):
     with pytest.raises(
         ValueError, match=r"write loss\(images, rows=None\) with the labels y\[rows\], or take Against"
     ):
-        solver(lambda images: images.flatten(1).sum(1), x, rng)
+        solver(loss, x, rng)
 
 
 def test_a_number_of_things_may_be_an_integer_of_numpy():
@@ -611,6 +620,7 @@ def test_a_part_that_does_not_say_what_it_takes_is_believed():
     assert takes(torch.relu, 4)
     assert takes(lambda x, y, z=0: 0, 2)
     assert not takes(lambda x: 0, 2)
+    assert takes(lambda x, rows: 0, 1, "rows") and not takes(lambda x, y: 0, 1, "rows")
     assert not takes(8 / 255, 2)
 
 

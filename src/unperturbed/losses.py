@@ -15,7 +15,7 @@ PerImageLoss = Callable[[Tensor, Tensor], Tensor]
 class Loss(Protocol):
     """All that a solver sees: the loss of perturbed images."""
 
-    def __call__(self, images: Tensor, rows: Tensor | None = None, /) -> Tensor:
+    def __call__(self, images: Tensor, /, rows: Tensor | None = None) -> Tensor:
         """The loss of each image; image i perturbs x[rows[i]], or x[i] where rows are not given."""
         ...
 
@@ -28,7 +28,7 @@ class Against:
     f: Callable[[Tensor], Tensor]
     target: Tensor
 
-    def __call__(self, images: Tensor, rows: Tensor | None = None, /) -> Tensor:
+    def __call__(self, images: Tensor, /, rows: Tensor | None = None) -> Tensor:
         logits = answer_of(self.f, images)
         return of_each(self.loss(logits, self.target if rows is None else self.target[rows]), images)
 

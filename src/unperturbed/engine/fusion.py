@@ -24,7 +24,7 @@ class InOnePiece:
     judge: Callable[[Tensor, Tensor], Tensor]
     target: Tensor
 
-    def __call__(self, images: Tensor, rows: Tensor | None = None, /) -> Tensor:
+    def __call__(self, images: Tensor, /, rows: Tensor | None = None) -> Tensor:
         return self.judge(images, self.target if rows is None else self.target[rows])
 
 

@@ -32,10 +32,10 @@ def greater(value: Tensor, point: Tensor, best_value: Tensor, best: Tensor) -> t
     return chosen(wins, point, best), chosen(wins, value, best_value)
 
 
-def takes(part: Any, count: int) -> bool:
-    """Whether a part can be called with so many values; one that does not say what it takes is believed to."""
+def takes(part: Any, count: int, *names: str) -> bool:
+    """Whether a part can be called with so many values, and others by name; one that does not say is believed to."""
     try:
-        signature(part).bind(*[None] * count)
+        signature(part).bind(*[None] * count, **dict.fromkeys(names))
     except TypeError:
         return False
     except ValueError:

@@ -123,11 +123,11 @@ def losses_of(
     if moving := len(fold) - itself:
         warped = around.transform(x[rows.repeat(moving)], thetas[-moving:].flatten(0, 1))
         points = torch.cat([points, warped]) if itself else warped
-    if not takes(loss, 2):
+    if not takes(loss, 1, "rows"):  # By name: lambda z, y=y: … would take rows for its labels.
         raise ValueError(
             "this search asks for the loss of some images several times at once, and tells which: write "
             "loss(images, rows=None) with the labels y[rows], or take Against(cross_entropy, f, y)"
         )
-    values = of_each(loss(points, rows.repeat(len(fold))), points)
+    values = of_each(loss(points, rows=rows.repeat(len(fold))), points)
     # The maximum of several losses is NaN if one is: a point without a loss would hide all that it is asked with.
     return thetas, values.nan_to_num(-torch.inf, torch.inf, -torch.inf).view(len(fold), len(rows))

@@ -56,12 +56,12 @@ class Readouts:
     weight: Tensor
     bias: Tensor
 
-    def score(self, images: Tensor, rows: Tensor | None = None, /) -> Tensor:
+    def score(self, images: Tensor, /, rows: Tensor | None = None) -> Tensor:
         """Positive where the image lies on the side of the boundary point."""
         chosen = slice(None) if rows is None else rows
         return (self.features(images) * self.weight[chosen]).sum(1) + self.bias[chosen]
 
-    def loss(self, images: Tensor, rows: Tensor | None = None, /) -> Tensor:
+    def loss(self, images: Tensor, /, rows: Tensor | None = None) -> Tensor:
         """The cross-entropy of the class of the inner points."""
         score = self.score(images, rows)
         return cross_entropy(torch.stack([-score, score], 1), score.new_zeros(len(score), dtype=torch.long))

@@ -17,7 +17,7 @@ from unperturbed.answers import frozen
 from unperturbed.losses import cross_entropy
 from unperturbed.neighborhoods import Linf
 from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Objective, Standard, Terms
-from unperturbed.solvers import PGD, PowerIteration, WorstOfK
+from unperturbed.solvers import PGD, PowerIteration, Strongest, WorstOfK
 
 SOLVER = PGD(around=Linf(eps=0.1), steps=4, step_size=0.04, noise=0.01)
 OBJECTIVES = {
@@ -484,6 +484,27 @@ def test_steps_within_one_autocast_are_taken_at_the_present_weights(objective, f
                 sgd.step()
         found.append(parameters_to_vector(model.parameters()))
     assert torch.equal(*found)
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        *OBJECTIVES.values(),
+        *(kind(solver=SOLVER) for kind in (TRADES, KLR, UAT)),
+        AT(solver=Strongest(solvers=(SOLVER, SOLVER))),
+        SRT(solver=SOLVER, forward="clean-again"),
+    ],
+)
+def test_a_network_that_shifts_its_images_in_place_is_trained_as_one_that_does_not(objective, f, batch):
+    other = deepcopy(f)
+    f.register_forward_pre_hook(lambda module, given: (given[0].sub_(0.3),))
+    other.register_forward_pre_hook(lambda module, given: (given[0] - 0.3,))
+    for network in (f, other):
+        given = batch._replace(x=batch.x.clone(), u=batch.u.clone())
+        objective(network, given, seeded()).total.backward()
+    for one, two in zip((*f.parameters(), *f.buffers()), (*other.parameters(), *other.buffers()), strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=1e-12)
+    assert all(torch.equal(one.grad, two.grad) for one, two in zip(f.parameters(), other.parameters(), strict=True))
 
 
 @searching

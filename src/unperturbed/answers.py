@@ -12,7 +12,7 @@ from torch.nn.utils import parametrize
 def own_opinion(f: nn.Module, x: Tensor) -> Tensor:
     """The logits f gives x, as constants; their argmax is C(x)."""
     with torch.no_grad():
-        return f(x)
+        return f(x.clone())  # Where f works on it in place, a search would begin elsewhere.
 
 
 def outer_logits(f: nn.Module, *batches: Tensor, together: bool) -> tuple[Tensor, ...]:

@@ -113,7 +113,7 @@ class SRT:
             opinion = own_opinion(f, pool) if batch.opinion is None else batch.opinion.detach()
             predicted = opinion.argmax(1) if self.targets == "hard" else at_least_float32(opinion).softmax(1)
             perturbed = found_by(self.solver, Against(cross_entropy, f, predicted), pool, rng)
-        again = [batch.x] if self.forward == "clean-again" else []
+        again = [batch.x.clone()] if self.forward == "clean-again" else []
         on_clean, on_perturbed, *_ = outer_logits(f, batch.x, perturbed, *again, together=self.forward == "together")
         standard = cross_entropy(on_clean, batch.y, smoothing=self.smoothing)
         robust = cross_entropy(on_perturbed, predicted, smoothing=self.smoothing)

@@ -39,5 +39,5 @@ class Strongest:
         for solve in self.solvers:
             found = solve(loss, x, rng)
             with torch.no_grad():
-                best, best_loss = greater(loss(found), found, best_loss, best)
+                best, best_loss = greater(loss(found.clone()), found, best_loss, best)
         return best

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -505,6 +506,42 @@ def test_a_network_that_shifts_its_images_in_place_is_trained_as_one_that_does_n
     for one, two in zip((*f.parameters(), *f.buffers()), (*other.parameters(), *other.buffers()), strict=True):
         torch.testing.assert_close(one, two, rtol=0, atol=1e-12)
     assert all(torch.equal(one.grad, two.grad) for one, two in zip(f.parameters(), other.parameters(), strict=True))
+
+
+class Answering(nn.Module):
+    """Another answer than logits."""
+
+    def __init__(self, f: nn.Module, answer: Callable[[Tensor], object]) -> None:
+        super().__init__()
+        self.f, self.answer = f, answer
+
+    def forward(self, x: Tensor) -> object:
+        return self.answer(self.f(x))
+
+
+@pytest.mark.parametrize(
+    ("answer", "got"),
+    [
+        (lambda logits: (logits, logits), "a tuple"),
+        (lambda logits: {"logits": logits}, "a dict"),
+        (lambda logits: logits[:, :1], r"the shape \(\d+, 1\)"),
+        (lambda logits: logits[:, :, None, None], r"the shape \(\d+, 3, 1, 1\)"),
+    ],
+    ids=["several", "by name", "one class", "a map"],
+)
+@pytest.mark.parametrize("objective", [*OBJECTIVES.values(), *(kind(solver=SOLVER) for kind in (TRADES, KLR, UAT))])
+def test_what_is_no_logits_is_refused_in_a_sentence(objective, answer, got, f, batch):
+    with pytest.raises(ValueError, match=rf"must return logits of shape .*, got {got}: return them alone"):
+        objective(Answering(f, answer), batch, seeded())
+
+
+@searching
+def test_what_is_no_model_and_no_unlabeled_images_is_refused_in_a_sentence(objective, f, batch):
+    with pytest.raises(ValueError, match=r"a torch\.nn\.Module, which can be frozen, got a function: call it in the"):
+        objective(lambda x: f(x), batch, seeded())
+    if not isinstance(objective, AT | TRADES | KLR):
+        with pytest.raises(ValueError, match=r"must be a tensor, got a NoneType: without any give x\[:0\]"):
+            objective(f, batch._replace(u=None), seeded())
 
 
 @searching

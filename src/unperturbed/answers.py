@@ -12,7 +12,20 @@ from torch.nn.utils import parametrize
 def own_opinion(f: nn.Module, x: Tensor) -> Tensor:
     """The logits f gives x, as constants; their argmax is C(x)."""
     with torch.no_grad():
-        return f(x.clone())  # Where f works on it in place, a search would begin elsewhere.
+        answer = f(x.clone())  # Where f works on it in place, a search would begin elsewhere.
+    require_logits(answer)
+    return answer
+
+
+def require_logits(answer: object) -> None:
+    """Refuse what is no row of logits for each image, as a tuple; of a single class any loss would be 0."""
+    if isinstance(answer, Tensor) and answer.ndim == 2 and answer.shape[1] > 1:
+        return
+    given = f"the shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else f"a {type(answer).__name__}"
+    raise ValueError(
+        f"a model must return logits of shape (batch, classes), of at least 2 classes, got {given}: return them "
+        "alone, as by a module around the model"
+    )
 
 
 def outer_logits(f: nn.Module, *batches: Tensor, together: bool) -> tuple[Tensor, ...]:
@@ -65,6 +78,11 @@ def in_mode(f: nn.Module, *, training: bool) -> abc.Generator[None]:
 @contextmanager
 def frozen(f: nn.Module) -> abc.Generator[None]:
     """Evaluation mode and no parameter gradients while an adversary queries f; both are restored, come what may."""
+    if not isinstance(f, nn.Module):
+        raise ValueError(
+            f"a model must be a torch.nn.Module, which can be frozen, got a {type(f).__name__}: call it in the "
+            "forward of one"
+        )
     # Weights that torch.func.functional_call was given may be results of operations, which have no flag to change.
     flags = [(parameter, parameter.requires_grad) for parameter in f.parameters() if parameter.is_leaf]
     if not torch.is_inference_mode_enabled() and any(parameter.is_inference() for parameter, _ in flags):

@@ -8,6 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .answers import require_logits
+
 PerImageLoss = Callable[[Tensor, Tensor], Tensor]
 """(logits of shape (B, classes), target) -> loss of each image, shape (B,)"""
 
@@ -40,6 +42,8 @@ def answer_of(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """
     x = x.view_as(x)  # Only what comes back through f is to be scaled.
     logits = f(x)
+    if not isinstance(logits, Tensor):  # Losses of one's own may judge answers of other shapes.
+        require_logits(logits)
     if logits.dtype != torch.float16:
         return logits
     logits = logits.float()
@@ -71,6 +75,7 @@ def of_each(values: Tensor, images: Tensor) -> Tensor:
 
 def cross_entropy(logits: Tensor, target: Tensor, *, smoothing: float = 0.0) -> Tensor:
     """-log p_target, for target classes, integers of any kind, or target distributions."""
+    require_logits(logits)
     meant = at_least_float32(target) if target.is_floating_point() else target.long()
     return F.cross_entropy(at_least_float32(logits), meant, reduction="none", label_smoothing=smoothing)
 
@@ -87,6 +92,7 @@ def mean(values: Tensor) -> Tensor:
 
 def kl(logits: Tensor, target: Tensor) -> Tensor:
     """KL(softmax(target) || softmax(logits)): how far an answer moved from another; differentiable in both."""
+    require_logits(logits)
     said, meant = at_least_float32(logits).log_softmax(1), at_least_float32(target).log_softmax(1)
     return (meant.exp() * (meant - said)).sum(1)
 

@@ -280,6 +280,9 @@ def found_by(solver: Solver, loss: Loss, x: Tensor, rng: Generator) -> Tensor:
 
 def images_of(batch: Batch) -> Tensor:
     """The labeled images and those of u, of one kind: among floats, bytes would be taken for numbers up to 255."""
+    if not isinstance(batch.u, Tensor):
+        kind = type(batch.u).__name__
+        raise ValueError(f"the unlabeled images u of a batch must be a tensor, got a {kind}: without any give x[:0]")
     if batch.x.dtype != batch.u.dtype:
         raise ValueError(
             f"the images x and u of a batch must be of one kind, floats in [0, 1], got {batch.x.dtype} and "

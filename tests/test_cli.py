@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -606,7 +607,7 @@ def test_a_trust_card_looks_at_the_warps_of_the_budget(monkeypatch):
     evaluating, seen = import_module("unperturbed.cli.evaluate"), {}
     monkeypatch.setattr(evaluating, "examine", lambda *_, **words: seen.update(words))
     command = evaluating.Evaluate(budget=replace(usual_budget("digits"), interpolations=2, fraction=0.5))
-    evaluating.trusted(command, *[None] * 4)
+    evaluating.trusted(command, None, None, SimpleNamespace(attacks=(), labels=None), None)
     assert seen["spatial"] == TurnThenShift(rotation=15.0, translation=0.5)
 
 

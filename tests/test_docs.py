@@ -127,8 +127,8 @@ def test_the_page_of_trust_has_every_check_in_its_order():
     tables = text.split("| check | what is done |")[1:]
     rows = [row for table in tables for row in re.findall(r"^\| ([a-z ]+) \|", table.split("\n\n")[0], re.MULTILINE)]
     assert rows == [check.name for check in CHECKS]
-    assert len(CHECKS) == 16
-    assert "by sixteen checks" in text
+    assert len(CHECKS) == 17
+    assert "by seventeen checks" in text
 
 
 def test_the_page_of_the_report_has_every_section_in_its_order():

@@ -227,6 +227,22 @@ def test_a_card_stays_only_beside_a_report_of_its_radius_and_subject(finished, c
         assert f"{said}{aside}" in capsys.readouterr().err
 
 
+def test_a_card_is_told_what_stands_under_all_attacks_of_the_report_within_its_ball(finished, monkeypatch):
+    evaluating, given = import_module("unperturbed.cli.evaluate"), []
+    examine = evaluating.examine
+    monkeypatch.setattr(
+        evaluating, "examine", lambda *values, **words: given.append(words) or examine(*values, **words)
+    )
+    main(attacking(finished, "randadv,gridadv", "--trust"))
+    main(attacking(finished, "fgsm"))
+    main(attacking(finished, "ddn,pgd", "--trust"))
+    report = read(finished / "report.json")
+    assert {result.name for result in report.attacks} == {"randadv", "gridadv", "fgsm", "ddn", "pgd"}
+    without, stood = (words["stood"] for words in given)
+    assert without is None, "a warp is no change within the ball"
+    assert stood.equal(report.survivors("fgsm") & report.survivors("pgd"))
+
+
 def test_a_card_tells_what_it_was_made_with_and_an_older_one_can_be_read(finished):
     main(attacking(finished, "fgsm", "--budget.eps", 0.1, "--trust", "--trust-seconds", 5))
     content = json.loads((finished / "trust.json").read_text())

@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -24,6 +25,7 @@ from unperturbed.trust.binarization import Readouts, fit, guessed, last_linear, 
 from unperturbed.trust.check import noticeable
 from unperturbed.trust.examination import affordable, affordable_panel
 from unperturbed.trust.outputs import company, count_calls, normalized, randomized
+from unperturbed.trust.reported import REPORTED, reported_accuracy
 from unperturbed.trust.searching import Squares, black_box, denser_grid, noise, transfer
 from unperturbed.trust.subject import Connected, Memory, Queries, Reference, Speed, Subject, seconds_of, spread
 
@@ -76,6 +78,11 @@ def card_of(f, images=70, **settings):
     return trust(f, DIGITS.test_images[:images], DIGITS.test_labels[:images], **settings)
 
 
+def standing_under(f, attack, images=70):
+    x, y = DIGITS.test_images[:images], DIGITS.test_labels[:images]
+    return up.evaluate(f, x, y, {"attack": attack}, device="cpu").survivors("attack")
+
+
 def names(findings):
     return {finding.check for finding in findings}
 
@@ -92,7 +99,9 @@ def only(monkeypatch):
 
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_models_raise_no_flag(name):
-    card = card_of(honest(name), images=100, spatial=TURNS, sibling=honest("standard"))
+    usual, on_margin = up.attacks.pgd(eps=BALL.eps), up.attacks.pgd(eps=BALL.eps, loss=margin)
+    stood = standing_under(honest(name), usual, 100) & standing_under(honest(name), on_margin, 100)
+    card = card_of(honest(name), images=100, spatial=TURNS, sibling=honest("standard"), stood=stood)
     assert card.passed, card.table()
     assert not card.of("skipped"), card.table()
 
@@ -344,6 +353,9 @@ def test_a_sibling_without_a_gradient_does_not_end_the_examination(only):
         ({"spatial": Blur()}, "spatial must have a rotation and two shifts as its parameters, .*, got blur <= 1 px"),
         ({"seconds": 0.0}, "seconds must be a positive number"),
         ({"images": 0}, "no image was given"),
+        ({"stood": [True] * 70}, "stood must be a tensor, got a list"),
+        ({"stood": torch.ones(70)}, "stood must say of each of 70 images .* got torch.float32 of shape "),
+        ({"stood": torch.ones(69).bool()}, r"got torch.bool of shape \(69,\)"),
         ({"device": "abacus"}, "there is no device"),
     ],
 )
@@ -422,7 +434,7 @@ def test_the_card_reads_well_and_fits_into_json():
 
 
 def test_every_check_says_why_it_matters_and_what_to_do():
-    assert len(names_of_checks := [check.name for check in CHECKS]) == len(set(names_of_checks)) == 16
+    assert len(names_of_checks := [check.name for check in CHECKS]) == len(set(names_of_checks)) == 17
     for check in CHECKS:
         assert check.why.endswith(".")
         assert check.remedy.endswith(".")
@@ -570,6 +582,7 @@ def under():
         }
         subject = Scripted(f=f, x=torch.rand(100, 1, 2, 2), y=torch.zeros(100).long(), **settings)
         subject.unbroken = torch.arange(100) < 60
+        subject.fallen = ~subject.unbroken
         subject.reference = Reference(stands=subject.unbroken.clone(), silent=torch.arange(100) < silent)
         subject.attacks = {}
         subject.left = {name.replace("_", " "): count for name, count in left.items()}
@@ -721,6 +734,27 @@ def test_what_a_white_box_attack_breaks_is_no_find_of_a_black_box(under):
     assert subject.unbroken.nonzero().flatten().tolist() == list(range(50))
 
 
+@pytest.mark.parametrize(("fallen", "verdict"), [(7, "flag"), (6, "pass")])
+def test_an_evaluation_is_flagged_that_leaves_what_attacks_of_the_card_have_broken(fallen, verdict, under):
+    subject = under()
+    assert reported_accuracy(subject, torch.arange(100))[0] == "skipped"
+    subject.stood, subject.fallen = torch.arange(100) < 60, torch.arange(100) >= 60 - fallen
+    found = "60.0 % of 100 images stand under the attacks of the evaluation; those of this card break {} of them"
+    assert reported_accuracy(subject, torch.arange(100)) == (verdict, found.format(fallen))
+
+
+def test_what_falls_within_the_ball_is_held_against_the_evaluation_and_nothing_else(only):
+    f = honest("standard")
+    weak, strong = (standing_under(f, up.attacks.pgd(eps=eps, steps=20)) for eps in (0.01, 0.15))
+    only("silent success", "radius sweep", "denser grid", "reported accuracy")
+    for stood, verdict in ((weak, "flag"), (strong, "pass")):
+        card = card_of(f, spatial=TURNS, stood=stood)
+        assert card["reported accuracy"].verdict == verdict, card.table()
+    only("denser grid", "reported accuracy")
+    everywhere = torch.ones(70).bool()
+    assert card_of(f, spatial=TURNS, stood=everywhere)["reported accuracy"].figure.endswith("break 0 of them")
+
+
 def test_the_time_that_an_examination_asks_for_is_enough(under):
     subject, speed = under(), Speed(forward=0.0, gradient=1e-3, warp=0.0)
     subject.panel = torch.arange(60)
@@ -729,6 +763,12 @@ def test_the_time_that_an_examination_asks_for_is_enough(under):
     assert affordable_panel(subject, speed, time.perf_counter(), 1.3).tolist() == list(range(0, 60, 2))
     subject.panel = torch.arange(29)
     assert len(affordable_panel(subject, speed, time.perf_counter(), 1.0)) == 29
+
+
+def test_what_asks_the_model_nothing_is_checked_also_where_no_time_is_left():
+    speed, rows = Speed(forward=1.0, gradient=1.0, warp=1.0), 60
+    assert affordable(REPORTED, rows, -1.0, speed) == rows
+    assert affordable(replace(REPORTED, queries=Queries(forwards=1)), rows, -1.0, speed) == 0
 
 
 @pytest.mark.parametrize("ball", [Linf(eps=0.1), L2(eps=0.2)], ids=str)

@@ -12,13 +12,14 @@ from torch import Tensor, nn
 
 from .. import recipe as recipe_files
 from .. import report as reports
-from ..attacks import Attack
+from ..attacks import Attack, Bounded
 from ..comparison import Run
 from ..datasets import Dataset, load
 from ..engine import Precision
 from ..evaluation import evaluate as evaluate_model
 from ..files import numbers_in, require_writable, set_aside, write_whole
 from ..locks import by_turns
+from ..neighborhoods import Neighborhood
 from ..page.again import EXTENTS, looked_at
 from ..printing import in_shell, printable
 from ..processes import joined
@@ -115,7 +116,7 @@ def evaluate(arguments: list[str]) -> None:
         if not processes.first:
             return
         report = reporter.settled(report)
-        card = trusted(command, model, images, labels, watcher) if command.trust else None
+        card = trusted(command, model, images, report, watcher) if command.trust else None
     if card is not None:
         card = replace(card, subject=report.subject)
         write_whole(reporter.card, json.dumps(card.plain(), indent=1).encode())
@@ -230,20 +231,28 @@ def within(report: Report, budget: Budget) -> Report:
     return replace(report, attacks=tuple(kept))
 
 
-def trusted(command: Evaluate, model: nn.Module, images: Tensor, labels: Tensor, watcher: Bars | Lines) -> Card:
-    """The trust card of a model within the budget of its evaluation."""
+def trusted(command: Evaluate, model: nn.Module, images: Tensor, report: Report, watcher: Bars | Lines) -> Card:
+    """The trust card of a model and of its report, within the budget of that."""
     around, spatial = looked_at(command.budget)
+    attacks = command.budget.attacks()
+    within = [each for each in report.attacks if reaches(attacks.get(each.name), around)]
     return examine(
         model,
         images,
-        labels,
+        report.labels,
         around=around,
         spatial=spatial,
         seconds=command.trust_seconds,
         seed=command.seed,
         device=command.device,
         watcher=watcher,
+        stood=replace(report, attacks=tuple(within)).worst_case() if within else None,
     )
+
+
+def reaches(attack: Attack | None, around: Neighborhood) -> bool:
+    """Whether an attack searches just that neighborhood."""
+    return isinstance(attack, Bounded) and attack.within == around
 
 
 def as_json(report: Report, card: Card | None) -> str:

@@ -1,4 +1,4 @@
-"""The trust card: sixteen reasons not to believe a robust accuracy, each looked for in bounded time."""
+"""The trust card: seventeen reasons not to believe a robust accuracy, each looked for in bounded time."""
 
 from .card import Card, Finding
 from .examination import CHECKS, trust

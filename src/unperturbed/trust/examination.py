@@ -20,10 +20,11 @@ from .binarization import BINARIZATION
 from .card import Card, Finding, noted
 from .check import Check, Outcome
 from .outputs import MODEL_CHECKS
+from .reported import REPORTED, require_verdicts
 from .searching import COARSE, SEARCH_CHECKS
 from .subject import Connected, Speed, Subject, spread
 
-CHECKS = (*MODEL_CHECKS, *ATTACK_CHECKS, *SEARCH_CHECKS, BINARIZATION)
+CHECKS = (*MODEL_CHECKS, *ATTACK_CHECKS, *SEARCH_CHECKS, BINARIZATION, REPORTED)
 USUAL = Linf(eps=8 / 255)
 MOST_IMAGES = 500
 SHARE = 0.5
@@ -42,11 +43,13 @@ def trust(
     device: str = "auto",
     watcher: AttackWatcher | None = None,
     sibling: nn.Module | None = None,
+    stood: Tensor | None = None,
 ) -> Card:
     """Look for reasons not to believe an evaluation of f: in f itself, and in the attacks against it.
 
     At most 500 test images, uint8 or float in [0, 1], evenly spaced over those given, are examined in the pixel-wise
     neighborhood `around` and, where one is given, in a spatial one. A sibling is another model of the same task.
+    `stood` says of each image whether it stands under your own attacks in `around`, as `report.survivors("pgd")`.
     The same seed gives the same card, as long as the seconds suffice for the same checks on the same images.
     """
     started = time.perf_counter()
@@ -60,6 +63,8 @@ def trust(
         require_around("spatial", spatial, "Spatial(rotation=30.0)")
     check_model(f)
     require_tensor(images, "images")
+    if stood is not None:
+        require_verdicts(stood, len(images))
     where = pick_device(device)
     rows = spread(min(MOST_IMAGES, len(images)), len(images))
     x = as_float(images[rows]).to(where)
@@ -82,6 +87,7 @@ def trust(
             sibling=None if sibling is None else sibling.to(where),
             seed=seed,
             watcher=watcher,
+            stood=None if stood is None else stood[rows].to(where),
         )
         findings = tuple(examine(subject, started, seconds))
     pixels, warps = noted(around, spatial)
@@ -157,7 +163,7 @@ def conduct(check: Check, subject: Subject, speed: Speed, left: float) -> Outcom
 def affordable(check: Check, available: int, left: float, speed: Speed) -> int:
     """How many images a check gets: as many as there are, halved until the time suffices; 0 where it never does."""
     count = min(check.most, available)
-    while count * speed.seconds(check.queries) > SHARE * left:
+    while count * speed.seconds(check.queries) > max(0.0, SHARE * left):  # What asks nothing needs no time.
         if count <= check.fewest:
             return 0
         count = max(check.fewest, count // 2)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor, nn
 
-from ..attacks import Attack, Searched, pgd
+from ..attacks import Attack, Bounded, Searched, pgd
 from ..defender import Defender, Rung
 from ..engine import Engine
 from ..evaluation import AttackWatcher, predictions, run_attack
@@ -102,13 +102,18 @@ class Subject:
     sibling: nn.Module | None
     seed: int
     watcher: AttackWatcher | None
+    stood: Tensor | None = None
+    """for each row: whether it stands under the attacks of an evaluation; none where there is none to examine"""
     panel: Tensor = field(init=False)
     """rows that attacks are tried on: correctly classified ones, as many as time allows"""
     unbroken: Tensor = field(init=False)
     """for each row: whether no white-box attack has broken it so far"""
+    fallen: Tensor = field(init=False)
+    """for each row: whether any attack within the ball has broken it so far"""
 
     def __post_init__(self) -> None:
         self.unbroken = predictions(self.f, self.x, len(self.x), self.device).to(self.device) == self.y
+        self.fallen = torch.zeros_like(self.unbroken)
         self.panel = self.unbroken.nonzero().flatten()
 
     @property
@@ -134,7 +139,10 @@ class Subject:
             watcher=self.watcher,
             processes=Processes(),  # Others are not asked: how many images a check gets depends on the time it has.
         )
-        return rows[result.predicted.to(self.device) == self.y[rows]]
+        stands = result.predicted.to(self.device) == self.y[rows]
+        if isinstance(attack, Bounded) and attack.within == self.around:
+            self.fallen[rows] |= ~stands
+        return rows[stands]
 
     def white_box_survivors(self, attack: Attack, rows: Tensor, name: str) -> Tensor:
         """The same, and what the attack breaks counts as broken from now on."""

@@ -452,6 +452,17 @@ def test_an_attack_on_fewer_images_is_compared_on_these_alone():
     assert "30.00" not in words, "numbers of other images would not add up"
 
 
+@pytest.mark.parametrize(("goal", "verdict"), [(39.9, "pass"), (90.1, "fail")])
+def test_a_goal_may_be_out_of_reach_or_reached_whatever_becomes_of_the_other_images(goal, verdict):
+    few, cell = report(90, {"autoattack": 80}, images=500), Cell("a", "autoattack")
+    finding = reaches("a reaches it", [(cell, goal)]).check(Measured([evidence("a", on_fewer=(few,))]))
+    assert finding.verdict == verdict
+    said = f"80.00 (a) on the first 500 images alone, 40.00 to 90.00 on all 1,000, against {goal:g}"
+    assert finding.figures.endswith(said)
+    opposite = falls_under("a falls under it", [(cell, goal)]).check(Measured([evidence("a", on_fewer=(few,))]))
+    assert {opposite.verdict, verdict} == {"pass", "fail"}
+
+
 @pytest.mark.parametrize("goal", [70.0, 90.0])
 def test_a_goal_is_one_on_all_images(goal):
     few, cell = report(90, {"autoattack": 80}, images=500), Cell("a", "autoattack")

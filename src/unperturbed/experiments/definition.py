@@ -130,6 +130,16 @@ class Figure(NamedTuple):
     seeds: int = 1
     first: int | None = None
     """the images that it is of, where an attack was not made on all"""
+    among: int | None = None
+    """all images, where it is not of them"""
+
+    @property
+    def possible(self) -> tuple[float, float]:
+        """What it is on all images at least and at most, whatever an attack does to the others."""
+        if self.first is None or self.among is None:
+            return self.mean, self.mean
+        share = self.first / self.among
+        return self.mean * share, 100 - (100 - self.mean) * share
 
     def __str__(self) -> str:
         return f"{self.mean:.2f}" + (f" ± {self.error:.2f}" if self.error is not None else "")

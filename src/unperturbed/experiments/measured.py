@@ -7,6 +7,7 @@ from math import hypot, sqrt
 import torch
 from torch import Tensor
 
+from ..report import Report
 from .definition import Cell, Difference, Figure
 from .evidence import Evidence
 
@@ -36,9 +37,15 @@ class Measured:
         samples = self.samples(cell).values()
         if not samples:
             return None
-        fewest = min(map(len, samples)) if self.on_few(cell) else None
-        means = [each[:fewest].mean().item() for each in samples]
-        return Figure(sum(means) / len(means), standard_error(means), len(means), fewest)
+        means, fewest, among = [each.mean().item() for each in samples], None, None
+        if self.on_few(cell):
+            fewest, among = min(map(len, samples)), len(self.reports_of(cell.trial)[0].labels)
+            means = [each[:fewest].mean().item() for each in samples]
+        return Figure(sum(means) / len(means), standard_error(means), len(means), fewest, among)
+
+    def reports_of(self, trial: str) -> list[Report]:
+        """The reports of a trial, one for each seed, on all images."""
+        return [each.report for each in self.evidence if each.name == trial]
 
     def on_few(self, cell: Cell) -> bool:
         """Whether the attack was not made on all images."""
@@ -84,7 +91,7 @@ class Measured:
 
     def collapsed(self, trial: str, /) -> bool:
         """Whether one class takes nearly all answers to clean images, but not their labels, whatever the seed."""
-        reports = [each.report for each in self.evidence if each.name == trial]
+        reports = self.reports_of(trial)
         return bool(reports) and all(
             largest_share(report.clean) >= NEARLY_ALL > largest_share(report.labels) for report in reports
         )

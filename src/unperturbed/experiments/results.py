@@ -51,8 +51,8 @@ the standard error over seeds where several were run. Under an attack an image c
 answer is right both before the attack and after it. One that is wrong from the start is attacked too, away from its
 wrong answer, as the robust risk asks for, and stays wrong even where that brings it to its label. A number in
 brackets says on how many of the first test images an attack was made, where it was not all of them. These may be
-easier or harder than the rest, so such a number is compared with others on these images alone, and held against no
-goal.
+easier or harder than the rest, so such a number is compared with others on these images alone, and decides a goal
+only where it does so whatever becomes of the rest.
 
 **Verdicts.** A statement that compares our numbers is decided where differences are more than two standard errors,
 of the same test images and of seeds, away from what it claims; else it is not decided, or not yet measured. Where a

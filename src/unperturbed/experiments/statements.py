@@ -155,11 +155,14 @@ def beside_bounds(found: Found, bounds: Sequence[tuple[Cell, float]], *, reached
         if figure is None:
             missing += 1
             continue
-        standing: Standing = "pass" if (figure.mean >= bound - less) == reached else "fail"
+        least, most = figure.possible  # A bound is one on all images, and may be out of reach or passed before.
+        may = [(number >= bound - less) == reached for number in (least, most)]
+        standing: Standing = "pass" if all(may) else "on few" if any(may) else "fail"
         lead = figure.mean - bound if reached else bound - figure.mean
         number, allowed = shown(found, cell), f" less {less:g}" if less else ""
-        if figure.first is not None:  # A bound is one on all images.
-            standing, number = "on few", f"{number} on the first {figure.first:,} images alone,"
+        if figure.first is not None:
+            all_told = "" if standing == "on few" else f", {least:.2f} to {most:.2f} on all {figure.among:,}"
+            number = f"{number} on the first {figure.first:,} images alone{all_told},"
         told.append((standing, lead, f"{number} against {bound:g}{allowed}"))
     return summed_up(told, missing, len(bounds))
 

@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "src" / "unperturbed"
 LAYERS = [
     {"printing", "version", "signals"},
-    {"npz", "trees", "repeats", "meeting", "answers"},
+    {"npz", "trees", "repeats", "untested", "meeting", "answers"},
     {"runtime", "progress", "inputs", "pictures", "processes", "locks", "files", "checkpoints"},
     {"neighborhoods", "losses", "events", "misnamed", "formats"},
     {"solvers", "risks", "models", "batches", "data", "datasets", "gathering", "schedules", "averaging", "reservoir"},

@@ -933,6 +933,26 @@ def test_test_images_of_ones_own_that_are_trained_on_are_told(tmp_path, capsys):
     assert told in capsys.readouterr().err
 
 
+def test_classes_that_the_attacked_test_images_do_not_show_are_told(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 256, (90, 8, 8), dtype=np.uint8), np.arange(90) % 3
+    split = {"train_images": images[:45], "train_labels": labels[:45], "test_images": images[45:]}
+
+    def told(test_labels, *words):
+        np.savez(tmp_path / "my.npz", **split, test_labels=test_labels, classes=["red", "green", "blue"])
+        main([*words, "--device", "cpu"])
+        return capsys.readouterr().err
+
+    told(labels[45:], "train", RECIPE, "--data.name", "my.npz", "--data.labeled", "None", "--out", "own", *TINY)
+    evaluate = ["evaluate", "own", "--attacks", "fgsm", "--images"]
+    curve = ["curve", "perturbation", "own", "--attacks", "fgsm", "--fractions", "0", "--images"]
+    for words in (evaluate, curve):
+        assert "the first 12 test images show only 1 of the 3 classes" in told(np.sort(labels[45:]), *words, "12")
+        assert "classes" not in told(np.sort(labels[45:]), *words, "45")
+        assert "classes" not in told(labels[45:], *words, "3")
+        assert "no test image shows red, blue: add some" in told(np.ones(45, dtype=np.int64), *words, "12")
+
+
 def test_images_of_ones_own_are_trained_on_and_attacked_end_to_end(tmp_path, capsys):
     labels = np.arange(60) % 3
     images = np.random.default_rng(0).integers(0, 256, (60, 9, 7, 3), dtype=np.uint8)

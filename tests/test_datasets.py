@@ -18,6 +18,7 @@ import torch
 
 from file_contents import idx
 from unperturbed.datasets import FOLDER_VARIABLE, IDX_FILES, NAMES, SOURCES, Dataset, load
+from unperturbed.untested import by_class, chance_of_lacking, untested
 
 RECORD = 3073
 
@@ -612,3 +613,32 @@ def test_a_data_set_put_together_by_hand_is_checked():
     )
     with pytest.raises(ValueError, match="toy: train_labels must lie in 0 to 0, got 1"):
         replace(whole, classes=("a",))
+
+
+@pytest.mark.parametrize("sizes", [[200, 200], [40] * 10, [5] * 100, [900, 9, 3], [128, 64, 32, 16, 8, 4, 2, 1]])
+def test_test_images_in_the_order_of_their_classes_are_told_from_mixed_ones(sizes):
+    labels = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    rng = torch.Generator().manual_seed(0)
+    counts = [*range(1, 30), *range(30, len(labels), 10)]
+    for _ in range(20):
+        mixed = labels[torch.randperm(len(labels), generator=rng)]
+        assert not [count for count in counts if by_class(mixed, count)]
+    assert by_class(labels, len(labels)) is None
+    alike = len(set(sizes)) == 1
+    assert not alike or all(by_class(labels, count) for count in (20, 60, 100))
+
+
+def test_the_chance_of_lacking_classes_is_that_of_drawing_without_them():
+    labels = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2])
+    alone = 3 / 8 * 2 / 7 * 1 / 6
+    assert chance_of_lacking(labels, {1, 2}, 3) == pytest.approx(alone * 3 * 3)  # Three classes, three pairs of them.
+    assert chance_of_lacking(labels, {1, 2}, 1) == chance_of_lacking(labels, set(), 3) == 1
+
+
+def test_no_more_than_a_few_classes_without_test_images_are_named():
+    names = [f"class {number}" for number in range(1200)]
+    sentence = untested(torch.tensor([0, 2]), names)
+    assert sentence == (
+        "no test image shows class 1, class 3, class 4 and 1,195 more classes: add some, or no accuracy tells of them"
+    )
+    assert untested(torch.tensor([1, 0, 1]), names[:2]) is None

@@ -30,7 +30,7 @@ from ..recipes.against import attacks_for
 from ..recipes.budgets import SETS, Budget, chosen, expanded
 from ..solvers import require_count
 from ..sweeps import FILE, Sweep, sweep
-from .evaluate import warn_of_other_data
+from .evaluate import warn_of_other_data, warn_of_untested_classes
 from .options import leading_words, parse_with_budget, refuse_options
 
 KINDS = {
@@ -167,6 +167,7 @@ def swept(command: Curve, runs: Sequence[Run], attacks: Sequence[str]) -> list[S
     models = [run.model(dataset) for run in runs]
     require_writable([run.path / FILE for run in runs])
     warn_of_other_data(runs, dataset)
+    warn_of_untested_classes(dataset, command.images)
     with watching() as watcher:
         found: list[Sweep] = []
         for run, model in zip(runs, models, strict=True):

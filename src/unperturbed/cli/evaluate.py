@@ -37,6 +37,7 @@ from ..sweeps import Means, means_of
 from ..trust import Card
 from ..trust import card as cards
 from ..trust import trust as examine
+from ..untested import by_class, untested
 from .options import EXAMPLE, leading_words, parse_with_budget, refuse_options
 from .saying import columns, say
 
@@ -85,6 +86,7 @@ def evaluate(arguments: list[str]) -> None:
     dataset = load(recipe.data.name, command.data)
     if repeated := dataset.repeated():
         say(repeated)
+    warn_of_untested_classes(dataset, command.images)
     subject = Run(directory=run, recipe=recipe, label=recipe.name)
     warn_of_other_data([subject], dataset)
     model = subject.model(dataset)
@@ -163,6 +165,13 @@ def warn_of_other_data(runs: Sequence[Run], dataset: Dataset) -> None:
     for run in runs:
         if (told := run.other_data(dataset)) is not None:
             say(told)
+
+
+def warn_of_untested_classes(dataset: Dataset, images: int | None) -> None:
+    """Say on stderr which classes no test image shows, or that the first so many lack some as they lie by class."""
+    in_order = by_class(dataset.test_labels, images) if images is not None else None
+    for told in filter(None, (untested(dataset.test_labels, dataset.classes), in_order)):
+        say(told)
 
 
 class Reporter:

@@ -892,6 +892,11 @@ def test_steps_of_pgd_go_with_the_radius_unless_they_are_named(finished):
         (["--budget.eps", "-1"], "--budget.eps must lie between 0 and 1, the scale of pixels, got -1.0 ("),
         (["--budget.eps", "nan"], "--budget.eps must lie between 0 and 1, the scale of pixels, got nan"),
         (["--budget.fraction", "10"], "--budget.fraction 10 times --budget.eps 0.15 is more than 1, the scale of"),
+        (["--budget.rotation", "400"], "--budget.rotation must be at most 180, got 400.0: lower it"),
+        (
+            ["--budget.rotation", "100", "--budget.fraction", "2"],
+            "2 times --budget.rotation 100 is more than 180 deg",
+        ),
         (["--budget.eps", "1/0"], "expected a number, as 0.03 or 8/255, got '1/0'"),
         (["--budget.l2", "-0.5"], "--budget.l2 must be a finite number of at least 0, got -0.5"),
         (["--budget.fraction", "-1"], "--budget.fraction must be a finite number of at least 0, got -1.0"),

@@ -452,6 +452,13 @@ def test_a_radius_must_be_finite_and_not_negative(name, kind, radius):
         kind().scaled(-1)
 
 
+@pytest.mark.parametrize("kind", [Spatial, TurnThenShift, Affine])
+def test_no_rotation_goes_further_than_half_a_turn_either_way(kind):
+    with pytest.raises(ValueError, match=rf"^{kind.__name__}.rotation must be at most 180, got 400: lower it"):
+        kind(rotation=400)
+    assert kind(rotation=180).scaled(0.5).rotation == 90
+
+
 @every_neighborhood
 @pytest.mark.parametrize("side", [28, 96])
 def test_points_on_black_and_white_images_are_images_as_an_evaluation_checks_them(around, side, rng):

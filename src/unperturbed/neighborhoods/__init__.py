@@ -26,13 +26,14 @@ from .definition import (
     to_be_drawn,
 )
 from .pixels import L0, L1, L2, Linf, changed_pixels, norm
-from .warps import Affine, Spatial, TurnThenShift
+from .warps import MOST_DEGREES, Affine, Spatial, TurnThenShift
 
 __all__ = [
     "L0",
     "L1",
     "L2",
     "LARGEST",
+    "MOST_DEGREES",
     "SMALLEST",
     "TOLERANCE",
     "Affine",

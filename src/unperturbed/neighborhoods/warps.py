@@ -11,6 +11,8 @@ from torch import Generator, Tensor
 from .definition import MOST_PIXELS, beside, box_distance, box_grid, box_sample, lies_between, require_radius
 
 Padding = Literal["zeros", "border", "reflection"]
+MOST_DEGREES = 180.0
+"""of a rotation either way, which make all that there are"""
 MOST_ZOOM = 40.0
 """the logarithm of a zoom by which one pixel is wider than any image; far beyond, float32 holds no such factor"""
 
@@ -31,7 +33,7 @@ class Spatial:
     """what lies outside the image; zeros equal padding widely, warping and cropping back"""
 
     def __post_init__(self) -> None:
-        require_radius("Spatial.rotation", self.rotation)
+        require_radius("Spatial.rotation", self.rotation, MOST_DEGREES)
         require_radius("Spatial.translation", self.translation, MOST_PIXELS)
 
     def __str__(self) -> str:
@@ -87,7 +89,7 @@ class TurnThenShift:
     """largest shift in pixels, along each axis and either way"""
 
     def __post_init__(self) -> None:
-        require_radius("TurnThenShift.rotation", self.rotation)
+        require_radius("TurnThenShift.rotation", self.rotation, MOST_DEGREES)
         require_radius("TurnThenShift.translation", self.translation, MOST_PIXELS)
 
     def __str__(self) -> str:
@@ -150,7 +152,7 @@ class Affine:
     """what lies outside the image; zeros equal padding widely, warping and cropping back"""
 
     def __post_init__(self) -> None:
-        require_radius("Affine.rotation", self.rotation)
+        require_radius("Affine.rotation", self.rotation, MOST_DEGREES)
         require_radius("Affine.translation", self.translation, MOST_PIXELS)
         require_radius("Affine.scale", self.scale, MOST_ZOOM)
         require_radius("Affine.shear", self.shear)

@@ -19,7 +19,7 @@ from ..attacks import (
     pgd,
     random,
 )
-from ..neighborhoods import Blur, Color, Linf, Spatial, TurnThenShift, require_radius
+from ..neighborhoods import MOST_DEGREES, Blur, Color, Linf, Spatial, TurnThenShift, require_radius
 from ..printing import nearest_in_list
 from ..solvers import PGD, Grid, require_count, require_positive
 from ..surfaces import Scenario
@@ -95,16 +95,21 @@ class Budget:
     """the paper's perturbation fraction: all of these but numbers of steps and pixels are multiplied by it"""
 
     def __post_init__(self) -> None:
-        for name in ("rotation", "translation", "l2", "blur", "color", "fraction"):
+        for name in ("translation", "l2", "blur", "color", "fraction"):
             require_radius(f"--budget.{name}", getattr(self, name))
+        require_radius("--budget.rotation", self.rotation, MOST_DEGREES)
         if not 0 <= self.eps <= 1:
             remedy = ": write 8 of 255 as 8/255" if self.eps > 1 else ""
             raise ValueError(f"--budget.eps must lie between 0 and 1, the scale of pixels, got {self.eps}{remedy}")
-        if self.eps * self.fraction > 1:
-            raise ValueError(
-                f"--budget.fraction {self.fraction:g} times --budget.eps {self.eps:g} is more than 1, the scale of "
-                "pixels: lower one of them"
-            )
+        for name, radius, most, why in (
+            ("eps", self.eps, 1, "1, the scale of pixels"),
+            ("rotation", self.rotation, MOST_DEGREES, "180 degrees, all rotations"),
+        ):
+            if radius * self.fraction > most:
+                raise ValueError(
+                    f"--budget.fraction {self.fraction:g} times --budget.{name} {radius:g} is more than {why}: lower "
+                    "one of them"
+                )
         if self.interpolations not in (1, 2):
             raise ValueError(f"--budget.interpolations must be 1 or 2, got {self.interpolations}")
         require_positive("--budget.step-size", self.step_size)

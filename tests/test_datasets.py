@@ -310,6 +310,23 @@ def test_an_empty_folder_names_all_files_and_places(tmp_path):
     assert SOURCES["mnist"].url in text
 
 
+@pytest.mark.parametrize("name", ["mnist", "my.npz"])
+def test_a_file_in_the_variable_for_the_folder_is_answered_with_the_variable(name, tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "file"))
+    with pytest.raises(NotADirectoryError, match=rf"file is not a folder: name the folder .* by {FOLDER_VARIABLE}$"):
+        load(name)
+    with pytest.raises(NotADirectoryError, match=r"file is not a folder: name the folder .* by --data$"):
+        load(name, tmp_path / "file")
+
+
+def test_a_folder_in_the_variable_that_is_not_there_is_answered_with_the_variable(tmp_path, monkeypatch):
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "nowhere"))
+    assert message(FileNotFoundError, "mnist").endswith(
+        f"nowhere does not exist: create it, or name another one by --data or {FOLDER_VARIABLE}"
+    )
+
+
 def test_a_folder_that_lacks_one_file_names_it_alone(tmp_path):
     write_cifar(tmp_path)
     (tmp_path / "data_batch_4.bin").unlink()

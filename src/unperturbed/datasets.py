@@ -19,13 +19,11 @@ from torch import Tensor
 from .files import at_home, explained, require_writable
 from .formats import LABELED_PARTS, Parts, read_cifar, read_mnist, read_own_arrays
 from .inputs import check_labels
-from .misnamed import no_data_set, require_folder
+from .misnamed import FOLDER_VARIABLE, no_data_set, require_data_folder, require_folder
 from .npz import most_expanded, read_bounded
 from .printing import printable
 from .repeats import repeats
 from .runtime import cache
-
-FOLDER_VARIABLE = "UNPERTURBED_DATA"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +160,10 @@ def _own_file(name: str, folder: Path | None) -> Path:
     """Path of an .npz file: where it is said to lie, else in the data folder."""
     path, chosen = at_home(name), folder or os.environ.get(FOLDER_VARIABLE)
     inside = [at_home(chosen) / tail for tail in (path, path.name)] if chosen else []
-    return next((place for place in (path, *inside) if place.is_file()), path)
+    found = next((place for place in (path, *inside) if place.is_file()), None)
+    if found is None:
+        require_folder(chosen, FOLDER_VARIABLE)
+    return found or path
 
 
 def _files(name: str, folder: Path | None) -> list[Path]:
@@ -170,9 +171,7 @@ def _files(name: str, folder: Path | None) -> list[Path]:
     source = SOURCES[name]
     chosen = folder or os.environ.get(FOLDER_VARIABLE)
     folder = at_home(chosen) if chosen else _downloaded(name, source)
-    if not folder.exists():
-        raise FileNotFoundError(f"the data folder {printable(folder)} does not exist: create it or name another one")
-    require_folder(folder)
+    require_data_folder(folder)
     places = [folder / place for place in source.places]
     found = next(filter(None, (_present(place, source) for place in places)), {})
     if missing := [file for file in source.files if file not in found]:

@@ -8,6 +8,8 @@ from pathlib import Path
 from .files import at_home, names_in
 from .printing import in_shell, printable, quoted
 
+FOLDER_VARIABLE = "UNPERTURBED_DATA"
+"""names the folder that data lie in, where no option does"""
 MOST_NAMED = 3
 """runs in a folder, of which no more are named"""
 
@@ -26,12 +28,22 @@ def no_data_set(name: str, names: Sequence[str]) -> str:
     return f"unknown data set {quoted(name)}: {images}{guess}{known}"
 
 
-def require_folder(folder: Path | None) -> None:
-    """Refuse a file in place of the folder that data lie in."""
+def require_folder(folder: Path | str | None, named_by: str = "--data") -> None:
+    """Refuse a file in place of the folder that data lie in, which that option or variable names."""
     if folder is not None and looked_up(at_home(folder), Path.is_file):
         own = f" (train takes a data set by --data.name {in_shell(folder)})" if str(folder).endswith(".npz") else ""
         raise NotADirectoryError(
-            f"{printable(folder)} is not a folder: name the folder that the data files lie in by --data{own}"
+            f"{printable(folder)} is not a folder: name the folder that the data files lie in by {named_by}{own}"
+        )
+
+
+def require_data_folder(folder: Path) -> None:
+    """Refuse a folder of data that is not there, or is a file; the option has been looked at before any data."""
+    require_folder(folder, FOLDER_VARIABLE)
+    if not folder.exists():
+        raise FileNotFoundError(
+            f"the data folder {printable(folder)} does not exist: create it, or name another one by --data or "
+            f"{FOLDER_VARIABLE}"
         )
 
 

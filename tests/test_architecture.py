@@ -12,7 +12,7 @@ LAYERS = [
     {"printing", "version", "signals"},
     {"npz", "trees", "repeats", "untested", "meeting", "answers"},
     {"runtime", "progress", "inputs", "pictures", "processes", "locks", "files", "checkpoints"},
-    {"neighborhoods", "losses", "events", "misnamed", "formats"},
+    {"neighborhoods", "losses", "events", "misnamed", "formats", "archives"},
     {"solvers", "risks", "models", "batches", "data", "datasets", "gathering", "schedules", "averaging", "reservoir"},
     {"objectives", "attacks"},
     {"engine", "cutting", "packing"},

@@ -20,12 +20,13 @@ from rich.console import Console
 from rich.progress import Progress
 
 from file_contents import Malicious, npy
-from unperturbed import datasets, packing
+from unperturbed import archives, packing
 from unperturbed import recipe as recipes
 from unperturbed import report as reports
+from unperturbed.archives import unpack
 from unperturbed.checkpoints import FORMAT, sealed
 from unperturbed.cli import main
-from unperturbed.datasets import IDX_FILES, SOURCES, _unpack, load
+from unperturbed.datasets import IDX_FILES, SOURCES, load
 from unperturbed.models import DigitsCNN
 from unperturbed.npz import most_expanded
 from unperturbed.printing import printable, quoted, shortened
@@ -320,7 +321,7 @@ def names_below(folder: Path) -> set[str]:
 def test_a_member_is_written_beside_its_archive_wherever_it_says_it_belongs(tmp_path, name):
     (tmp_path / "folder").mkdir()
     archive = tar(tmp_path / "folder" / "set.tar.gz", ("./", b""), (name, b"content"), ("../b.bin", b"other"))
-    _unpack(archive, ["a.bin"])
+    unpack(archive, ["a.bin"])
     assert names_below(tmp_path) == {"folder", "folder/set.tar.gz", "folder/a.bin"}
 
 
@@ -330,7 +331,7 @@ def test_links_and_devices_are_left_out(tmp_path, kind):
     secret.write_text("secret")
     (tmp_path / "folder").mkdir()
     archive = tar(tmp_path / "folder" / "set.tar.gz", ("a.bin", str(secret)), ("a.bin.part", str(secret)), kind=kind)
-    _unpack(archive, ["a.bin"])
+    unpack(archive, ["a.bin"])
     assert names_below(tmp_path / "folder") == {"set.tar.gz"}
 
 
@@ -340,13 +341,13 @@ def test_a_link_that_lies_in_the_way_is_not_followed(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "a.bin.part").symlink_to(victim)
     (tmp_path / "folder" / "a.bin").symlink_to(tmp_path / "nowhere")
-    _unpack(tar(tmp_path / "folder" / "set.tar.gz", ("a.bin", b"content")), ["a.bin"])
+    unpack(tar(tmp_path / "folder" / "set.tar.gz", ("a.bin", b"content")), ["a.bin"])
     assert victim.read_text() == "mine"
     assert (tmp_path / "folder" / "a.bin").read_bytes() == b"content"
 
 
 def test_another_process_may_unpack_the_archive_meanwhile(tmp_path, monkeypatch):
-    archive, copied, others = tar(tmp_path / "set.tar.gz", ("a.bin", b"content")), datasets._copied, [_unpack]
+    archive, copied, others = tar(tmp_path / "set.tar.gz", ("a.bin", b"content")), archives.copied_from, [unpack]
 
     def copied_by_two(*arguments):
         names = copied(*arguments)
@@ -354,24 +355,24 @@ def test_another_process_may_unpack_the_archive_meanwhile(tmp_path, monkeypatch)
             others.pop()(archive, ["a.bin"])
         return names
 
-    monkeypatch.setattr(datasets, "_copied", copied_by_two)
-    _unpack(archive, ["a.bin"])
+    monkeypatch.setattr(archives, "copied_from", copied_by_two)
+    unpack(archive, ["a.bin"])
     assert (tmp_path / "a.bin").read_bytes() == b"content"
     assert names_below(tmp_path) == {"set.tar.gz", "a.bin"}
 
 
 def test_an_archive_that_is_wrong_is_refused(tmp_path, little_memory):
     twice = tar(tmp_path / "twice.tar.gz", ("a.bin", b"1"), ("x/a.bin", b"2"))
-    assert "holds a.bin twice: fetch it again" in refusal(ValueError, _unpack, twice, ["a.bin"])
+    assert "holds a.bin twice: fetch it again" in refusal(ValueError, unpack, twice, ["a.bin"])
     bomb = tar(tmp_path / "bomb.tar.gz", ("a.bin", bytes(100 * 2**20)))
-    assert "expands to too much: fetch it again" in refusal(ValueError, _unpack, bomb, ["a.bin"])
+    assert "expands to too much: fetch it again" in refusal(ValueError, unpack, bomb, ["a.bin"])
 
 
 def test_an_archive_that_is_cut_off_is_refused(tmp_path):
     whole = tar(tmp_path / "whole.tar.gz", ("a.bin", bytes(range(256)) * 200)).read_bytes()
     for content in (b"", b"text", whole[: len(whole) // 2], whole[:30], whole[:40] + b"\xff" * 8 + whole[48:]):
         (tmp_path / "cut.tar.gz").write_bytes(content)
-        assert "is cut off or not an archive" in refusal(ValueError, _unpack, tmp_path / "cut.tar.gz", ["a.bin"])
+        assert "is cut off or not an archive" in refusal(ValueError, unpack, tmp_path / "cut.tar.gz", ["a.bin"])
     assert names_below(tmp_path) == {"whole.tar.gz", "cut.tar.gz"}
 
 

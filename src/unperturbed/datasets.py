@@ -1,26 +1,22 @@
 """Whole data sets: built in, read from files, downloaded, or your own arrays."""
 
-import gzip
 import json
 import os
-import tarfile
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from .archives import unpack
 from .files import at_home, explained, require_writable
 from .formats import LABELED_PARTS, Parts, read_cifar, read_mnist, read_own_arrays
 from .inputs import check_labels
 from .misnamed import FOLDER_VARIABLE, no_data_set, require_data_folder, require_folder
-from .npz import most_expanded, read_bounded
 from .printing import printable
 from .repeats import repeats
 from .runtime import cache
@@ -203,7 +199,7 @@ def _downloaded(name: str, source: Source) -> Path:
         for file in registry:
             path = Path(store.fetch(file, progressbar=find_spec("tqdm") is not None))
             if path.name.endswith(".tar.gz"):
-                _unpack(path, source.files)
+                unpack(path, source.files)
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno is not None:  # What is said of the network has no number.
             with explained(folder):
@@ -214,37 +210,6 @@ def _downloaded(name: str, source: Source) -> Path:
             f"{', '.join(source.files)} into a folder and name it by --data DIR or {FOLDER_VARIABLE}"
         ) from error
     return folder
-
-
-def _unpack(archive: Path, names: Sequence[str]) -> None:
-    """Copy the named files out of an archive to where it lies, unless they are there; all of them or none."""
-    if all(archive.with_name(name).exists() for name in names):
-        return
-    # A copy that is cut short must not bear the name of a whole one, nor one that another process is making.
-    with TemporaryDirectory(prefix=f"{archive.name}.", dir=archive.parent) as place:
-        unfinished = {name: Path(place) / name for name in names}
-        try:
-            with tarfile.open(archive) as members:
-                for name in _copied(members, archive, unfinished):
-                    unfinished[name].replace(archive.with_name(name))
-        except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ValueError(f"{printable(archive)} is cut off or not an archive: fetch it again") from error
-
-
-def _copied(members: tarfile.TarFile, archive: Path, paths: Mapping[str, Path]) -> set[str]:
-    """Names of the files that were copied to their paths: plain ones only, wherever the archive says they belong."""
-    left, copied = most_expanded(archive.stat().st_size), set[str]()
-    for member in members:
-        name = Path(member.name).name
-        if name not in paths or not member.isreg() or (contents := members.extractfile(member)) is None:
-            continue
-        left -= member.size
-        if left < 0 or name in copied:
-            fault = "expands to too much" if left < 0 else f"holds {name} twice"
-            raise ValueError(f"{printable(archive)} {fault}: fetch it again")
-        copied.add(name)
-        paths[name].write_bytes(read_bounded(contents.read, member.size))
-    return copied
 
 
 TEN_DIGITS = tuple("0123456789")

@@ -48,6 +48,13 @@ def test_a_run_is_loaded_without_its_data(run, monkeypatch):
     assert all(torch.equal(tensor, state[name]) for name, tensor in found.model.state_dict().items())
 
 
+def test_at_a_prompt_a_finished_run_and_its_data_are_a_line(run):
+    assert repr(up.load(run)) == "<Finished digits-pixel-srt: DigitsCNN, 1 x 8 x 8, 10 classes>"
+    assert repr(datasets.load("digits")) == (
+        "<Dataset digits: 1,397 training, 400 test, 0 unlabeled images, 1 x 8 x 8, 10 classes>"
+    )
+
+
 def test_probabilities_are_those_of_the_model(run):
     found = up.load(run)
     images = DIGITS.test_images[:7]

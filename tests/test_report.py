@@ -67,6 +67,11 @@ def test_a_report_may_be_on_the_weights_in_a_file_unless_it_names_others(tmp_pat
     assert not replace(REPORT, weights="cafe").is_on(weights)
 
 
+def test_at_a_prompt_a_report_and_what_an_attack_found_are_a_line():
+    assert repr(REPORT) == "<Report: 8 images, clean 75.00%, pgd 50.00%, gridadv 50.00%>"
+    assert repr(REPORT["pgd"]) == "<AttackResult pgd: 8 images, budget of pgd>"
+
+
 def test_without_attacks_the_worst_case_is_the_clean_one():
     assert replace(REPORT, attacks=()).worst_case().tolist() == REPORT.survivors().tolist()
 

@@ -30,6 +30,10 @@ class Use:
     """channels, height and width of an image"""
     classes: tuple[str, ...]
 
+    def __str__(self) -> str:
+        """It in words: 3 x 32 x 32, 10 classes."""
+        return f"{' x '.join(map(str, self.shape))}, {len(self.classes):,} classes"
+
     def dumps(self) -> str:
         """It as JSON text."""
         return json.dumps({"shape": self.shape, "classes": self.classes})
@@ -74,6 +78,11 @@ class Dataset:
         count = len(self.classes)
         check_labels(self.train_labels, len(self.train_images), count, f"{name}: train_labels")
         check_labels(self.test_labels, len(self.test_images), count, f"{name}: test_labels")
+
+    def __repr__(self) -> str:
+        parts = {"training": self.train_images, "test": self.test_images, "unlabeled": self.unlabeled_images}
+        sizes = ", ".join(f"{len(images):,} {part}" for part, images in parts.items())
+        return f"<Dataset {printable(self.name)}: {sizes} images, {self.use}>"
 
     def repeated(self) -> str | None:
         """What is to be said of test images that are trained on; of data sets that others have made, nothing."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from . import datasets
 from .engine import Engine
 from .inputs import as_float, check_pixels, require_tensor
+from .printing import printable
 from .recipe import Recipe
 from .runs import RunDirectory
 
@@ -27,6 +28,10 @@ class Finished:
     classes: tuple[str, ...]
     """what each answer stands for"""
     recipe: Recipe
+
+    def __repr__(self) -> str:
+        use = datasets.Use(self.shape, self.classes)
+        return f"<Finished {printable(self.recipe.name)}: {type(self.recipe.model).__name__}, {use}>"
 
     def probabilities(self, images: Tensor) -> Tensor:
         """Of every class for each image, uint8 or float in [0, 1], on the device of the model."""

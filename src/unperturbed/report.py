@@ -39,6 +39,10 @@ class AttackResult:
     """of a minimum-norm attack: the median of the smallest changes that fooled f, infinite where most images stood"""
     seconds: float
 
+    def __repr__(self) -> str:
+        images = counted(len(self.predicted), "image")
+        return f"<AttackResult {printable(self.name)}: {images}, {printable(self.budget)}>"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Report:
@@ -65,6 +69,11 @@ class Report:
             standard, robust, adversarial = (risk.int() for risk in self.risks_by_image(result))
             if not torch.equal(adversarial, standard + (1 - standard) * robust):
                 raise ArithmeticError(f"Lemma 1 does not hold on the predictions under {result.name}")
+
+    def __repr__(self) -> str:
+        found = (f"{printable(result.name)} {self.accuracy(result.name):.2%}" for result in self.attacks)
+        accuracies = ", ".join((f"clean {self.accuracy():.2%}", *found))
+        return f"<Report: {counted(len(self.labels), 'image')}, {accuracies}>"
 
     def risks_by_image(self, result: AttackResult) -> tuple[Tensor, Tensor, Tensor]:
         """R_stand, R_rob and R_adv of every image under an attack."""

@@ -567,6 +567,23 @@ def test_of_many_attacks_those_under_which_an_answer_falls_share_a_column():
         assert cells == [["a.png", "cat", "90.0%", *first], ["b.png", "stands", "80.0%", *second]]
 
 
+def test_classes_that_are_called_like_a_word_of_the_table_are_told_from_it():
+    finished = SimpleNamespace(classes=("stands", "NaN"))
+    found = {f"attack-{number}": [0, 1, NO_CLASS, 0] for number in range(MOST_COLUMNS + 1)}
+    attacks = [
+        SimpleNamespace(name=name, budget="much", predicted=torch.tensor(said)) for name, said in found.items()
+    ]
+    for given, under in (
+        (attacks[:1], ["stands", "'NaN'", "NaN", "'stands'"]),
+        (attacks, ["", "'NaN': attack-0", "NaN: attack-0", "'stands': attack-0"]),
+    ):
+        answers, paths = torch.tensor([0, 0, 0, 1]), [Path(f"{name}.png") for name in "abcd"]
+        rows = answered(finished, paths, answers, torch.full((4,), 0.9), SimpleNamespace(attacks=given))
+        lines = [line for line in as_text(rows, SimpleNamespace(attacks=given)).splitlines() if ".png" in line]
+        cells = [line.split("│")[-2].strip() for line in lines]
+        assert [cell.split(",")[0] for cell in cells] == under
+
+
 @pytest.mark.parametrize("width", [80, 118])
 def test_no_word_in_the_table_of_answers_breaks(width):
     finished = SimpleNamespace(classes=("cat", "dog"))

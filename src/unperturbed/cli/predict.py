@@ -145,9 +145,15 @@ def table_of(rows: list[dict[str, Any]], headings: list[str], under: Callable[[R
     return table
 
 
+def class_said(found: Row) -> str:
+    """The class that is said under an attack, in quotes where its name would be taken for a word of the table."""
+    name = found["answer"]
+    return NO_ANSWER if name is None else f"'{name}'" if name in (STANDS, NO_ANSWER) else name
+
+
 def one_by_one(row: Row) -> list[str]:
     """Under each attack what the model says, where the answer does not stand."""
-    return [STANDS if found["stands"] else found["answer"] or NO_ANSWER for found in row["under"].values()]
+    return [STANDS if found["stands"] else class_said(found) for found in row["under"].values()]
 
 
 def summed_up(row: Row) -> tuple[str, str]:
@@ -155,7 +161,7 @@ def summed_up(row: Row) -> tuple[str, str]:
     fallen: dict[str, list[str]] = {}
     for name, found in row["under"].items():
         if not found["stands"]:
-            fallen.setdefault(found["answer"] or NO_ANSWER, []).append(name)
+            fallen.setdefault(class_said(found), []).append(name)
     count = len(row["under"])
     standing = count - sum(map(len, fallen.values()))
     return f"{standing} of {count}", "; ".join(f"{answer}: {', '.join(names)}" for answer, names in fallen.items())

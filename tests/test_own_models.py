@@ -4,6 +4,8 @@ import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -548,6 +550,20 @@ def unaware() -> nn.Module:
     [
         (lambda f, x, y: up.evaluate(lambda z: f(z), x, y, {}), "must be a torch.nn.Module, got a function"),
         (lambda f, x, y: up.fit(lambda z: f(z), labeled=(x, y)), "must be a torch.nn.Module, got a function"),
+        (
+            lambda f, x, y: up.evaluate("runs/own", x, y, {}),
+            "got a str: of a run give up.load(its directory).model; for",
+        ),
+        (
+            lambda f, x, y: up.evaluate(Path("my.pt"), x, y, {}),
+            "for weights of your own make the network and give it",
+        ),
+        (
+            lambda f, x, y: up.trust(f.state_dict(), x, y),
+            "where it holds weights, make the network and give it them by",
+        ),
+        (lambda f, x, y: up.evaluate(SimpleNamespace(model=f), x, y, {}), "give the network that it holds, .model"),
+        (lambda f, x, y: up.load(f), "a run must be named by its directory, got a Sequential: a network of your own"),
         (lambda f, x, y: up.fit(nn.Flatten, labeled=(x, y)), "got the class Flatten: make one of it, Flatten(…)"),
         (lambda f, x, y: up.evaluate(f, x.numpy(), y, {}), "images must be a tensor, got a ndarray"),
         (lambda f, x, y: up.evaluate(f, list(x), y, {}), "images must be a tensor, got a list"),

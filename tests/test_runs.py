@@ -477,7 +477,10 @@ def test_a_place_that_is_no_run_is_answered_with_what_it_is_and_the_runs_near_it
     for name in ("own", "all", "more", "rest"):
         RunDirectory(tmp_path / "runs" / name).claim(Recipe())
     (tmp_path / "new.jpg").write_bytes(b"a picture")
+    (tmp_path / "own.pt").write_bytes(b"weights")
     for place, sentence in (
+        ("own.pt", "name that; for weights of your own make the network and give it them by load_state_dict, and"),
+        ("runs/own/recipe.json", f"as unperturbed train made it: name {tmp_path / 'runs' / 'own'}"),
         ("new.jpg", "new.jpg is a file, expected the directory of a run"),
         (
             "runs",

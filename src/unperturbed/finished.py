@@ -1,6 +1,7 @@
 """A finished run as a classifier to use: its model, what it takes, and what its answers stand for."""
 
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 
 from . import datasets
 from .engine import Engine
-from .inputs import as_float, check_pixels, require_tensor
+from .inputs import as_float, check_pixels, require, require_tensor
 from .printing import printable
 from .recipe import Recipe
 from .runs import RunDirectory
@@ -54,6 +55,8 @@ def load(run: Path | str, *, folder: Path | None = None) -> Finished:
     What it takes and answers stands in the file of its weights; for one that does not say, the data set is looked up
     as `train` does, in that folder if one is named.
     """
+    expected = f"a run must be named by its directory, got a {type(run).__name__}"
+    require(isinstance(run, str | PathLike), f"{expected}: a network of your own is used as it is")
     directory = RunDirectory(Path(run))
     recipe = directory.read_recipe()
     use = directory.read_use() or datasets.load(recipe.data.name, folder).use

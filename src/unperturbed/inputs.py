@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from os import PathLike
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,7 @@ from torch.export import ExportedProgram
 
 from .answers import in_evaluation_mode
 
+OWN_WEIGHTS = "make the network and give it them by load_state_dict"
 UNFLATTEN = "make a module of the program by torch.export.unflatten"
 
 
@@ -126,8 +128,12 @@ def check_model(f: object) -> None:
     kind, advice = f"a {type(f).__name__}", "call it in a module's forward"
     if isinstance(f, type):
         kind, advice = f"the class {f.__name__}", f"make one of it, {f.__name__}(…)"
+    if isinstance(f, str | PathLike):
+        advice = f"of a run give up.load(its directory).model; for weights of your own {OWN_WEIGHTS}"
+    if isinstance(getattr(f, "model", None), nn.Module):
+        advice = "give the network that it holds, .model"
     if isinstance(f, Mapping):
-        advice = "where it holds weights, make the network and give it them by load_state_dict"
+        advice = f"where it holds weights, {OWN_WEIGHTS}"
     if isinstance(f, ExportedProgram):
         advice = UNFLATTEN
     require(isinstance(f, nn.Module), f"a model must be a torch.nn.Module, got {kind}: {advice}")

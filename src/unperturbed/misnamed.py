@@ -6,10 +6,13 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from .files import at_home, names_in
+from .inputs import OWN_WEIGHTS
 from .printing import in_shell, printable, quoted
 
 FOLDER_VARIABLE = "UNPERTURBED_DATA"
 """names the folder that data lie in, where no option does"""
+WEIGHTS = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
+"""how names of files end that hold weights"""
 MOST_NAMED = 3
 """runs in a folder, of which no more are named"""
 
@@ -50,8 +53,12 @@ def require_data_folder(folder: Path) -> None:
 def no_run(place: Path) -> str:
     """What to say of a place that is not the directory of a run."""
     if looked_up(place, Path.is_file):
+        run = in_shell(place.parent) if looked_up(place.parent / "recipe.json", Path.is_file) else "that"
+        foreign = place.suffix in WEIGHTS and run == "that"
+        own = f"; for weights of your own {OWN_WEIGHTS}, and attack it by up.evaluate" if foreign else ""
         return (
-            f"{printable(place)} is a file, expected the directory of a run, as unperturbed train made it: name that"
+            f"{printable(place)} is a file, expected the directory of a run, as unperturbed train made it: name "
+            f"{run}{own}"
         )
     if runs := runs_in(place):
         some = ", ".join(in_shell(place / name) for name in runs[:MOST_NAMED])

@@ -122,20 +122,23 @@ OBJECTIVES = ", ".join(part.__name__ for part in PARTS[Objective])
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (edited(steps="many"), "steps: expected int, got 'many'"),
-        (edited(steps=1.5), "steps: expected int, got 1.5"),
-        (edited(steps=True), "steps: expected int, got True"),
-        (edited(name=3), "name: expected str, got 3"),
-        (edited(data__flip=1), "data: flip: expected bool, got 1"),
-        (edited(objective__weight="1"), "objective: weight: expected float, got '1'"),
-        (edited(objective__weight=True), "objective: weight: expected float, got True"),
-        (edited(objective__weight=None), "objective: weight: expected float, got None"),
-        (edited(data__labeled=1.0), "data: labeled: expected int, got 1.0"),
+        (edited(steps="many"), "steps: expected a whole number without a point or quotes, got 'many'"),
+        (edited(steps=1.5), "steps: expected a whole number without a point or quotes, got 1.5"),
+        (edited(steps=True), "steps: expected a whole number without a point or quotes, got True"),
+        (edited(name=3), "name: expected a text in quotes, got 3"),
+        (edited(data__flip=1), "data: flip: expected true or false, got 1"),
+        (edited(objective__weight="1"), "objective: weight: expected a number without quotes, got '1'"),
+        (edited(objective__weight=True), "objective: weight: expected a number without quotes, got True"),
+        (edited(objective__weight=None), "objective: weight: expected a number without quotes, got None"),
+        (edited(data__labeled=1.0), "data: labeled: expected a whole number without a point or quotes, got 1.0"),
         (edited(data__split="last"), "data: split: 'last' is none of balanced, first"),
         (edited(data__split=["balanced"]), "data: split: ['balanced'] is none of balanced, first"),
         (edited(model__channels=4), "model: channels: expected a list, got 4"),
         (edited(model__channels=[4, 4]), "model: channels: expected 3 items, got 2"),
-        (edited(model__channels=[4, "4", 4]), "model: channels[1]: expected int, got '4'"),
+        (
+            edited(model__channels=[4, "4", 4]),
+            "model: channels[1]: expected a whole number without a point or quotes, got '4'",
+        ),
         (edited(data="digits"), "data: expected an object with a type (Data), got 'digits'"),
         (edited(objective=[]), f"objective: expected an object with a type ({OBJECTIVES}), got []"),
         ("[]", "expected an object with a type (Recipe), got []"),
@@ -153,10 +156,10 @@ def test_a_value_of_the_wrong_type_is_refused_with_its_place(text, words):
     [
         (edited(stepz=5), "Recipe has no field 'stepz', did you mean 'steps'?"),
         (edited(optimizer__momentun=0.5), "optimizer: SGD has no field 'momentun', did you mean 'momentum'?"),
-        (edited(qqqqqqqq=5), "Recipe has no field 'qqqqqqqq'"),
+        (edited(ramp__epochs=5), "ramp: Ramp has no field 'epochs' (there are over)"),
     ],
 )
-def test_an_unknown_field_is_refused_with_the_nearest_name(text, words):
+def test_an_unknown_field_is_refused_with_the_nearest_name_or_all(text, words):
     with pytest.raises(ValueError) as error:
         loads(text)
     assert str(error.value) == f"the recipe: {words}"

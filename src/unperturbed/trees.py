@@ -10,6 +10,13 @@ from .printing import nearest, printable, quoted
 
 Parts = Mapping[type, tuple[type, ...]]
 """the dataclasses that may stand where a part of some kind is expected"""
+IN_JSON = {
+    bool: "true or false",
+    int: "a whole number without a point or quotes",
+    float: "a number without quotes",
+    str: "a text in quotes",
+}
+"""how values of these types are written"""
 
 
 class UnknownPartError(ValueError):
@@ -43,7 +50,7 @@ def typed(tree: object, expected: Any, place: str, parts: Parts) -> object:
     if expected is float and type(tree) in (int, float):
         return typed_float(cast(float, tree), place)
     if expected in (bool, int, float, str):
-        return tree if type(tree) is expected else refuse(place, f"expected {expected.__name__}, got {quoted(tree)}")
+        return tree if type(tree) is expected else refuse(place, f"expected {IN_JSON[expected]}, got {quoted(tree)}")
     return typed_part(tree, expected, place, parts)
 
 
@@ -80,7 +87,8 @@ def typed_part(tree: object, expected: Any, place: str, parts: Parts) -> object:
     hints = get_type_hints(part)
     for key in values:
         if key not in hints:
-            refuse(place, f"{name} has no field {quoted(key)}{nearest(key, hints)}")
+            known = nearest(key, hints) or f" (there are {', '.join(hints)})"
+            refuse(place, f"{name} has no field {quoted(key)}{known}")
     arguments = {key: typed(value, hints[key], f"{place}: {key}", parts) for key, value in values.items()}
     try:
         return part(**arguments)

@@ -9,6 +9,7 @@ import torch
 
 import unperturbed as up
 from unperturbed import datasets
+from unperturbed.comparison import read_report
 from unperturbed.datasets import Use
 from unperturbed.models import DigitsCNN
 from unperturbed.recipes import RECIPES
@@ -133,8 +134,16 @@ def test_a_run_that_is_not_finished_is_refused(run, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"holds no run \(no recipe.json\)"):
         up.load(tmp_path)
     (tmp_path / "recipe.json").write_bytes((run / "recipe.json").read_bytes())
-    with pytest.raises(FileNotFoundError, match="holds no finished model"):
+    with pytest.raises(FileNotFoundError, match=r"holds no finished model \(no model.safetensors\): finish it with"):
         up.load(tmp_path)
+    waits = "wait where a process still trains there, else finish it with"
+    with RunDirectory(tmp_path).alone():
+        with pytest.raises(FileNotFoundError, match=rf"holds no finished model .*: {waits}"):
+            up.load(tmp_path)
+        with pytest.raises(
+            FileNotFoundError, match=rf"holds neither a report nor a finished model: {waits} .*, then"
+        ):
+            read_report(RunDirectory(tmp_path))
 
 
 def test_the_use_of_weights_is_read_as_it_was_written(run):

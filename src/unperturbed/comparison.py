@@ -75,8 +75,8 @@ def read_report(directory: RunDirectory) -> Report:
     """What an evaluation found on a run; a report on other weights than those that lie there is refused."""
     if directory.recipe.is_file() and not (directory.report.exists() or directory.weights.exists()):
         raise FileNotFoundError(
-            f"{printable(directory.path)} holds neither a report nor a finished model: finish it with "
-            f"`{directory.training_again()}`, then attack it with `unperturbed evaluate {in_shell(directory.path)}`"
+            f"{printable(directory.path)} holds neither a report nor a finished model: "
+            f"{directory.to_be_finished()}, then attack it with `unperturbed evaluate {in_shell(directory.path)}`"
         )
     report = read(directory.report)
     if not report.is_on(directory.weights):

@@ -209,8 +209,7 @@ class RunDirectory:
         """Load the weights of the finished model into f."""
         if not self.weights.is_file():
             raise FileNotFoundError(
-                f"{self.path} holds no finished model (no model.safetensors): "
-                f"finish it with `{self.training_again()}`"
+                f"{self.path} holds no finished model (no model.safetensors): {self.to_be_finished()}"
             )
         with self.weights.open("rb"):
             pass  # Of a file that may not be read safetensors says that there is none.
@@ -223,6 +222,11 @@ class RunDirectory:
             advice = f"`{self.training_again()}` writes them again" if self.has_checkpoint else without
             said = f"{self.weights} does not hold the weights of this recipe's model ({reason}): {advice}"
             raise ValueError(said) from None
+
+    def to_be_finished(self) -> str:
+        """What to do where there is no finished model; a process that was killed leaves the file of its lock too."""
+        wait = "wait where a process still trains there, else " if (self.path / locks.NAME).exists() else ""
+        return f"{wait}finish it with `{self.training_again()}`"
 
     def training_again(self) -> str:
         """The command that goes on with this run; of a finished one it writes the weights again."""

@@ -980,6 +980,11 @@ def test_a_class_that_only_test_images_have_is_told_as_such(refused, tmp_path):
     sentence = refused("train", RECIPE, "--data.name", "my.npz", "--data.labeled", "None", "--out", "own", *TINY)
     assert "class 3 is among the 60 to train on: no training image has that label; add some, or leave" in sentence
     assert "of the test images too" in sentence
+    np.savez(
+        tmp_path / "my.npz", train_images=images[:60], test_images=images[60:], **labels, classes=[*"abc", "dog"]
+    )
+    sentence = refused("train", RECIPE, "--data.name", "my.npz", "--data.labeled", "None", "--out", "own", *TINY)
+    assert "no labeled image of class 3 (dog) is among the 60 to train on" in sentence
 
 
 def test_a_run_that_may_not_be_written_to_is_refused_before_it_is_attacked(finished, refused, capsys, monkeypatch):

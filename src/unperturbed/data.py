@@ -1,5 +1,6 @@
 """What training needs of a data set: splits and augmentation."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Literal, NamedTuple
@@ -9,6 +10,7 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from .inputs import check_labels
+from .printing import shortened
 from .runtime import generator
 
 
@@ -70,10 +72,10 @@ class Split(NamedTuple):
     """images to train on without their labels"""
 
 
-def split(labels: Tensor, spec: Data, classes: int, *, extra: int = 0) -> Split:
+def split(labels: Tensor, spec: Data, classes: int, *, extra: int = 0, names: Sequence[str] = ()) -> Split:
     """Split the training images as `spec` says, a function of the arguments alone.
 
-    The `extra` images that never had a label are numbered from `len(labels)` on.
+    The `extra` images that never had a label are numbered from `len(labels)` on. `names` are those of the classes.
     """
     check_labels(labels, len(labels), classes)
     labeled, unlabeled = _sizes(spec, len(labels), extra)
@@ -92,7 +94,8 @@ def split(labels: Tensor, spec: Data, classes: int, *, extra: int = 0) -> Split:
                 f"no training image has that label; add some, or leave this one of the {classes} classes out, of the "
                 "test images too, and number the others from 0 without a gap"
             )
-        raise ValueError(f"no labeled image of class {label} is among the {len(trained)} to train on: {advice}")
+        name = f" ({shortened(names[label])})" if names and names[label] != str(label) else ""
+        raise ValueError(f"no labeled image of class {label}{name} is among the {len(trained)} to train on: {advice}")
     return Split(trained, held_out, rest[:unlabeled])
 
 

@@ -130,7 +130,8 @@ def for_statistics(images: Images, seed: int) -> list[Tensor]:
 def parts(dataset: Dataset, data: Data) -> Images:
     """D_L, D_U and the validation part of a data set; images that never had a label belong to D_U."""
     pool = torch.cat([dataset.train_images, dataset.unlabeled_images])
-    rows = split(dataset.train_labels, data, len(dataset.classes), extra=len(dataset.unlabeled_images))
+    names = dataset.classes
+    rows = split(dataset.train_labels, data, len(names), extra=len(dataset.unlabeled_images), names=names)
     unlabeled, (channels, height, width) = pool[rows.unlabeled], pool.shape[1:]
     files = image_files(data.unlabeled_files, (channels, height, width))
     if files:

@@ -569,6 +569,14 @@ def unaware() -> nn.Module:
         (lambda f, x, y: up.evaluate(f, list(x), y, {}), "images must be a tensor, got a list"),
         (lambda f, x, y: up.trust(f, list(x), y), "images must be a tensor, got a list"),
         (lambda f, x, y: up.evaluate(f, x, y.tolist(), {}), "labels must be a tensor, got a list"),
+        (
+            lambda f, x, y: up.evaluate(f, x, torch.eye(4)[y], {}),
+            "got (20, 4): give the number of each class, by .argmax",
+        ),
+        (
+            lambda f, x, y: up.fit(f, labeled=(x, y[:, None])),
+            "got (20, 1): give the number of each class, by .squeeze(1)",
+        ),
         (lambda f, x, y: up.fit(f, labeled=(x.numpy(), y)), "images must be a tensor, got a ndarray"),
         (lambda f, x, y: up.fit(f.requires_grad_(False), labeled=(x, y)), "no weight that training may change"),
         (lambda f, x, y: up.fit(SparseWeights(), labeled=(x, y)), "sparse tensors are not trained, as mixing: make"),

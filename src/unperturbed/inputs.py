@@ -67,6 +67,12 @@ def check_pixels(images: Tensor, what: str = "images") -> None:
 def check_labels(labels: Tensor, count: int, classes: int, what: str = "labels") -> None:
     """Refuse anything but one class number in [0, classes) for each of `count` images."""
     require_tensor(labels, what)
+    if labels.ndim == 2 and len(labels) == count and labels.shape[1] in (1, classes):
+        number = "squeeze(1)" if labels.shape[1] == 1 else "argmax(1)"
+        raise ValueError(
+            f"{what} must have the shape ({count},), got {tuple(labels.shape)}: give the number of each class, "
+            f"by .{number}"
+        )
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise ValueError(f"{what} must be integers, got {labels.dtype}: convert them to int64")
     if labels.ndim != 1 or len(labels) != count:

@@ -681,7 +681,7 @@ def test_trust_examines_a_model_as_it_is(make):
     x, f = pictures(), fresh(make).eval()
     with torch.no_grad():
         y = f(x).argmax(1)
-    assert len(up.trust(f, x, y, seconds=1.0).findings) == 16
+    assert len(up.trust(f, x, y, seconds=1.0).findings) == 17
 
 
 def test_the_statistics_of_synchronized_norms_are_estimated_too():

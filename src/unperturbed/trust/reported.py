@@ -7,7 +7,7 @@ from ..inputs import require, require_tensor
 from .check import Check, Outcome, judged, noticeable, percent
 from .subject import Queries, Subject
 
-OVERSTATED = 3.0
+OVERSTATED = 2.0
 """percentage points that the check lets pass"""
 
 

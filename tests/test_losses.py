@@ -59,6 +59,15 @@ def test_cross_entropy_takes_distributions_too(logits, target):
     )
 
 
+@pytest.mark.parametrize("wrong", [-100, -1, 5])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_label_that_is_no_class_is_refused_in_a_sentence(wrong, smoothing, logits, target):
+    target[2] = wrong
+    apart = ", and give images without a label apart, as u" if wrong < 0 else ""
+    with pytest.raises(ValueError, match=rf"^labels must lie in 0 to 4, got {wrong}: .* 5 classes from 0{apart}$"):
+        cross_entropy(logits, target, smoothing=smoothing)
+
+
 def test_the_margin_is_positive_exactly_where_the_prediction_is_wrong(logits, target):
     target[:2] = logits[:2].argmax(1)
     assert torch.equal(margin(logits, target) > 0, logits.argmax(1) != target)

@@ -12,6 +12,8 @@ from .answers import require_logits
 
 PerImageLoss = Callable[[Tensor, Tensor], Tensor]
 """(logits of shape (B, classes), target) -> loss of each image, shape (B,)"""
+NO_LABEL = -(2**31)
+"""what PyTorch takes for no label, in place of -100: it gives such images a loss of 0, which counts in a mean"""
 
 
 class Loss(Protocol):
@@ -77,7 +79,19 @@ def cross_entropy(logits: Tensor, target: Tensor, *, smoothing: float = 0.0) -> 
     """-log p_target, for target classes, integers of any kind, or target distributions."""
     require_logits(logits)
     meant = at_least_float32(target) if target.is_floating_point() else target.long()
-    return F.cross_entropy(at_least_float32(logits), meant, reduction="none", label_smoothing=smoothing)
+    try:
+        return F.cross_entropy(
+            at_least_float32(logits), meant, reduction="none", label_smoothing=smoothing, ignore_index=NO_LABEL
+        )
+    except IndexError as error:  # Of a CPU; a GPU stops by itself, and nobody waits for it to look.
+        raise ValueError(outside(target, logits.shape[1])) from error
+
+
+def outside(labels: Tensor, classes: int) -> str:
+    """What to say of labels some of which are none of so many classes."""
+    wrong = labels[(labels < 0) | (labels >= classes)].unique().tolist()
+    apart = ", and give images without a label apart, as u" if wrong[0] < 0 else ""
+    return f"labels must lie in 0 to {classes - 1}, got {wrong[0]}: number the {classes} classes from 0{apart}"
 
 
 def at_least_float32(values: Tensor) -> Tensor:

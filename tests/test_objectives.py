@@ -494,6 +494,7 @@ def test_steps_within_one_autocast_are_taken_at_the_present_weights(objective, f
         *(kind(solver=SOLVER) for kind in (TRADES, KLR, UAT)),
         AT(solver=Strongest(solvers=(SOLVER, SOLVER))),
         SRT(solver=SOLVER, forward="clean-again"),
+        Mixture(objectives=(SRT(solver=SOLVER), TRADES(solver=SOLVER), Standard())),
     ],
 )
 def test_a_network_that_shifts_its_images_in_place_is_trained_as_one_that_does_not(objective, f, batch):

@@ -215,7 +215,8 @@ class Mixture:
         require_each("Mixture.objectives", self.objectives, "objective", require_objective)
 
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
-        every = [checked_terms(objective(f, batch, rng)) for objective in self.objectives]
+        each = (batch._replace(x=batch.x.clone()) for _ in self.objectives)  # f may work on its images in place.
+        every = [checked_terms(objective(f, own, rng)) for objective, own in zip(self.objectives, each, strict=True)]
         standard, robust = (torch.stack(terms).mean() for terms in zip(*every, strict=True))
         return Terms(standard=standard, robust=robust)
 

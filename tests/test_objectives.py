@@ -536,6 +536,15 @@ def test_what_is_no_logits_is_refused_in_a_sentence(objective, answer, got, f, b
         objective(Answering(f, answer), batch, seeded())
 
 
+@pytest.mark.parametrize(
+    "objective", [KLR(solver=SOLVER), *(kind(solver=SOLVER, forward="together") for kind in (SRT, UAT))]
+)
+def test_several_answers_in_training_alone_are_refused_where_images_of_both_terms_go_together(objective, f, batch):
+    aside = Answering(f, lambda logits: (logits, logits) if f.training else logits)
+    with pytest.raises(ValueError, match=r"must return logits of shape .*, got a tuple: return them alone"):
+        objective(aside, batch, seeded())
+
+
 @searching
 def test_what_is_no_model_and_no_unlabeled_images_is_refused_in_a_sentence(objective, f, batch):
     with pytest.raises(ValueError, match=r"a torch\.nn\.Module, which can be frozen, got a function: call it in the"):

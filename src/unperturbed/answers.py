@@ -30,7 +30,11 @@ def require_logits(answer: object) -> None:
 
 def outer_logits(f: nn.Module, *batches: Tensor, together: bool) -> tuple[Tensor, ...]:
     """The answers of f to each, in one outer pass, of which BatchNorm takes its statistics, or in one for each."""
-    return f(torch.cat(batches)).split([*map(len, batches)]) if together else passes(f, *batches)
+    if not together:
+        return passes(f, *batches)
+    answer = f(torch.cat(batches))
+    require_logits(answer)
+    return answer.split([*map(len, batches)])
 
 
 @runtime_checkable

@@ -15,10 +15,11 @@ from reference import objectives as slow
 from reference import solvers as slow_solvers
 from tiny import seeded
 from unperturbed.answers import frozen
+from unperturbed.attacks import pgd
 from unperturbed.losses import cross_entropy
-from unperturbed.neighborhoods import Linf
+from unperturbed.neighborhoods import L2, Linf
 from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Objective, Standard, Terms
-from unperturbed.solvers import PGD, PowerIteration, Strongest, WorstOfK
+from unperturbed.solvers import FGSM, NFGSM, PGD, PowerIteration, Strongest, WorstOfK
 
 SOLVER = PGD(around=Linf(eps=0.1), steps=4, step_size=0.04, noise=0.01)
 OBJECTIVES = {
@@ -543,6 +544,37 @@ def test_several_answers_in_training_alone_are_refused_where_images_of_both_term
     aside = Answering(f, lambda logits: (logits, logits) if f.training else logits)
     with pytest.raises(ValueError, match=r"must return logits of shape .*, got a tuple: return them alone"):
         objective(aside, batch, seeded())
+
+
+SCALES = {"bytes": lambda images: 255 * images, "normalized": lambda images: (images - 0.5) / 0.25}
+
+
+@pytest.mark.parametrize("scaled", SCALES.values(), ids=SCALES)
+@pytest.mark.parametrize(
+    "objective",
+    [
+        *(kind(solver=SOLVER) for kind in (AT, SRT, TRADES, KLR, UAT)),
+        SRT(solver=FGSM(around=L2())),
+        SRT(solver=WorstOfK(around=Linf(), k=3)),
+        Mixture(objectives=(Standard(), AT(solver=NFGSM()))),
+    ],
+)
+def test_images_that_a_search_would_clamp_are_refused_in_a_sentence(objective, scaled, f, batch):
+    outside = batch._replace(x=scaled(batch.x), u=scaled(batch.u))
+    with pytest.raises(
+        ValueError, match=r"^images must lie in \[0, 1\], in which this search keeps them, got values"
+    ):
+        objective(f, outside, seeded())
+    with pytest.raises(ValueError, match=r"from -?[\d.]+ to [\d.]+: divide bytes by 255, and leave normalization to"):
+        pgd()(f, outside.x, outside.y, seeded())
+
+
+def test_images_outside_the_unit_cube_are_searched_around_by_what_does_not_clamp_them(f, batch):
+    def shifted(loss, x, rng):
+        return x + 0.1
+
+    outside = batch._replace(x=4 * batch.x - 2, u=4 * batch.u - 2)
+    assert AT(solver=shifted)(f, outside, seeded()).total.isfinite()
 
 
 @searching

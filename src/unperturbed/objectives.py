@@ -12,9 +12,9 @@ import torch
 from torch import Generator, Tensor, nn
 
 from .answers import frozen, outer_logits, own_opinion, passes
-from .losses import Against, Loss, at_least_float32, cross_entropy, kl, mean
+from .losses import Against, at_least_float32, cross_entropy, kl, mean
 from .neighborhoods import in_a_line, require_each, require_radius
-from .solvers import PGD, Solver, Strongest, WorstOfK, require_choice, require_solver, takes
+from .solvers import PGD, Solver, Strongest, WorstOfK, found_by, require_choice, require_solver, takes
 
 
 class Batch(NamedTuple):
@@ -268,15 +268,6 @@ def with_pseudo_labels(batch: Batch) -> tuple[Tensor, Tensor]:
         return batch.x, batch.y
     guessed = batch.opinion[len(batch.x) :].argmax(1)
     return images_of(batch), torch.cat([batch.y, guessed])
-
-
-def found_by(solver: Solver, loss: Loss, x: Tensor, rng: Generator) -> Tensor:
-    """The x' of a solver, also of one of somebody else."""
-    found: object = solver(loss, x, rng)
-    if not isinstance(found, Tensor) or found.shape != x.shape:
-        given = tuple(found.shape) if isinstance(found, Tensor) else in_a_line(found)
-        raise ValueError(f"a solver must return an x' for each x, images of shape {tuple(x.shape)}, got {given}")
-    return found
 
 
 def images_of(batch: Batch) -> Tensor:

@@ -19,6 +19,7 @@ from ..solvers import (
     Solver,
     Strongest,
     WorstOfK,
+    found_by,
     require_count,
     require_solver,
 )
@@ -95,7 +96,7 @@ class Searched:
 
     def __call__(self, f: nn.Module, x: Tensor, y: Tensor, rng: Generator, /) -> Tensor:
         with frozen(f):
-            return self.solver(Against(FoolingFirst(self.loss), f, y), x, rng)
+            return found_by(self.solver, Against(FoolingFirst(self.loss), f, y), x, rng)
 
 
 def fgsm(*, eps: float = 8 / 255) -> Searched:

@@ -8,6 +8,7 @@ from .compound import Sequential, Strongest
 from .definition import (
     Solver,
     chosen,
+    found_by,
     require_choice,
     require_count,
     require_positive,
@@ -30,6 +31,7 @@ __all__ = [
     "WorstOfK",
     "chosen",
     "climbed",
+    "found_by",
     "require_choice",
     "require_count",
     "require_positive",

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from ..losses import Loss
-from ..neighborhoods import in_a_line, require_float32
+from ..neighborhoods import in_a_line, is_image, require_float32
 
 
 @runtime_checkable
@@ -19,6 +19,27 @@ class Solver(Protocol):
     def __call__(self, loss: Loss, x: Tensor, rng: Generator, /) -> Tensor:
         """An x' in the neighborhood of each x, with a loss as large as was found."""
         ...
+
+
+def found_by(solver: Solver, loss: Loss, x: Tensor, rng: Generator) -> Tensor:
+    """The x' of a solver, also of one of somebody else."""
+    found: object = solver(loss, x, rng)
+    if not isinstance(found, Tensor) or found.shape != x.shape:
+        given = tuple(found.shape) if isinstance(found, Tensor) else in_a_line(found)
+        raise ValueError(f"a solver must return an x' for each x, images of shape {tuple(x.shape)}, got {given}")
+    if x.device.type == "cpu" and not torch.compiler.is_compiling():  # A GPU would wait for the answer.
+        require_unclamped(x, found)
+    return found
+
+
+def require_unclamped(x: Tensor, found: Tensor) -> None:
+    """Refuse images outside [0, 1] whose x' lie within: the search has clamped them, and stands far from x."""
+    low, high = (float(bound) for bound in x.detach().aminmax()) if x.numel() else (0.0, 0.0)
+    if (low < 0 or high > 1) and bool((is_image(found) & ~is_image(x)).any()):
+        raise ValueError(
+            f"images must lie in [0, 1], in which this search keeps them, got values from {low:.4g} to {high:.4g}: "
+            "divide bytes by 255, and leave normalization to the first layer of the model, as models.Normalize"
+        )
 
 
 def chosen(rows: Tensor, one: Tensor, other: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ LAYERS = [
     {"runtime", "progress", "inputs", "pictures", "processes", "locks", "files", "checkpoints"},
     {"neighborhoods", "losses", "events", "misnamed", "formats", "archives"},
     {"solvers", "risks", "models", "batches", "data", "datasets", "gathering", "schedules", "averaging", "reservoir"},
+    {"given"},
     {"objectives", "attacks"},
     {"engine", "cutting", "packing"},
     {"recipe", "report", "images", "awp"},
@@ -36,7 +37,7 @@ SIDEWAYS = {
     ("trust", "evaluation"),
 }
 """(importer, imported) within one layer"""
-MATHEMATICS = {"neighborhoods", "losses", "answers", "solvers", "risks", "objectives"}
+MATHEMATICS = {"neighborhoods", "losses", "answers", "solvers", "given", "risks", "objectives"}
 NAMELESS = {"utils", "core", "base", "misc", "helpers", "common"}
 HEIGHT = {room: height for height, layer in enumerate(LAYERS) for room in layer}
 

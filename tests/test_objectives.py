@@ -546,6 +546,78 @@ def test_several_answers_in_training_alone_are_refused_where_images_of_both_term
         objective(aside, batch, seeded())
 
 
+LABELS = {
+    "a column": lambda y: y[:, None],
+    "floats": lambda y: y.double(),
+    "one-hot": lambda y: torch.eye(3)[y].long(),
+    "too few": lambda y: y[:3],
+    "a list": lambda y: y.tolist(),
+}
+every_kind = pytest.mark.parametrize(
+    "objective",
+    [
+        Standard(),
+        *(kind(solver=SOLVER) for kind in (AT, SRT, TRADES, KLR, UAT)),
+        SRT(solver=WorstOfK(k=3)),
+        UAT(solver=SOLVER, form="++"),
+        Mixture(objectives=(Standard(), AT(solver=SOLVER))),
+    ],
+)
+
+
+@pytest.mark.parametrize("given", LABELS.values(), ids=LABELS)
+@pytest.mark.parametrize("labeled", [False, True], ids=["by itself", "by another"])
+@every_kind
+def test_labels_that_are_not_a_class_for_each_image_are_refused_in_a_sentence(objective, labeled, given, f, batch):
+    wrong = batch._replace(y=given(batch.y), opinion=torch.zeros(10, 3) if labeled else None)
+    with pytest.raises(
+        ValueError, match=r"^labels must be a class for each of the 4 images, .* of shape \(4,\), got "
+    ):
+        objective(f, wrong, seeded())
+    if not labeled:
+        with pytest.raises(ValueError, match=r"^labels must be a class .* or, of one-hot ones, \.argmax\(1\)$"):
+            pgd()(f, wrong.x, wrong.y, seeded())
+
+
+@every_kind
+def test_what_is_no_batch_is_refused_in_a_sentence(objective, f, batch):
+    with pytest.raises(
+        ValueError, match=r"^a batch must be an unperturbed\.Batch, got a tuple: write Batch\(x, y, u\)"
+    ):
+        objective(f, (batch.x, batch.y, batch.u), seeded())
+    for kind in (torch.uint8, torch.int64):
+        whole = batch._replace(x=(255 * batch.x).to(kind), u=(255 * batch.u).to(kind))
+        with pytest.raises(
+            ValueError, match=rf"floats in \[0, 1\], got {kind}: convert them, bytes by \.float\(\) / 255"
+        ):
+            objective(f, whole, seeded())
+    for opinion in (torch.zeros(6, 3), torch.zeros(10)):
+        with pytest.raises(
+            ValueError, match=r"for x and u together, 4 \+ 6 rows, got the shape \(.*\): ask the labeler"
+        ):
+            objective(f, batch._replace(opinion=opinion), seeded())
+
+
+def test_labels_that_are_distributions_are_learned_but_not_beside_classes_of_a_labeler(f, batch):
+    soft = batch._replace(y=torch.nn.functional.one_hot(batch.y, 3).double())
+    found = [AT(solver=SOLVER)(deepcopy(f), given, seeded()).total for given in (batch, soft)]
+    torch.testing.assert_close(*found, rtol=0, atol=1e-12)
+    with pytest.raises(
+        ValueError, match=r"^labels that are distributions cannot stand beside the classes of another"
+    ):
+        AT(solver=SOLVER)(f, soft._replace(opinion=torch.zeros(10, 3)), seeded())
+
+
+@searching
+def test_a_seed_in_place_of_a_generator_is_refused_in_a_sentence(objective, f, batch):
+    with pytest.raises(
+        ValueError, match=r"^rng must be a torch\.Generator, got 0: make one on the device of the images"
+    ):
+        objective(f, batch, 0)
+    with pytest.raises(ValueError, match=r"^rng must be a torch\.Generator, got 0"):
+        pgd()(f, batch.x, batch.y, 0)
+
+
 SCALES = {"bytes": lambda images: 255 * images, "normalized": lambda images: (images - 0.5) / 0.25}
 
 

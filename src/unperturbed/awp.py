@@ -8,8 +8,9 @@ import torch
 from torch import Generator, Tensor, nn
 
 from .answers import frozen, own_opinion
+from .given import Batch, images_of
 from .losses import Loss
-from .objectives import SRT, Batch, Mixture, Objective, Terms, images_of, with_solvers
+from .objectives import SRT, Mixture, Objective, Terms, with_solvers
 from .solvers import Solver
 
 

@@ -78,6 +78,7 @@ def of_each(values: Tensor, images: Tensor) -> Tensor:
 def cross_entropy(logits: Tensor, target: Tensor, *, smoothing: float = 0.0) -> Tensor:
     """-log p_target, for target classes, integers of any kind, or target distributions."""
     require_logits(logits)
+    require_labels(target, len(logits))
     meant = at_least_float32(target) if target.is_floating_point() else target.long()
     try:
         return F.cross_entropy(
@@ -85,6 +86,18 @@ def cross_entropy(logits: Tensor, target: Tensor, *, smoothing: float = 0.0) -> 
         )
     except IndexError as error:  # Of a CPU; a GPU stops by itself, and nobody waits for it to look.
         raise ValueError(outside(target, logits.shape[1])) from error
+
+
+def require_labels(labels: object, count: int) -> None:
+    """Refuse what holds neither a class for each of so many images nor a distribution over the classes."""
+    if isinstance(labels, Tensor) and labels.ndim == 1 + labels.is_floating_point() and len(labels) == count:
+        return
+    kind = type(labels).__name__
+    given = f"{labels.dtype} of shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else f"a {kind}"
+    raise ValueError(
+        f"labels must be a class for each of the {count} images, integers of shape ({count},), got {given}: give "
+        "each image one, by torch.as_tensor, .long(), .squeeze(1) or, of one-hot ones, .argmax(1)"
+    )
 
 
 def outside(labels: Tensor, classes: int) -> str:

@@ -12,22 +12,10 @@ import torch
 from torch import Generator, Tensor, nn
 
 from .answers import frozen, outer_logits, own_opinion, passes
+from .given import Batch, images_of, labeled_images, with_pseudo_labels
 from .losses import Against, at_least_float32, cross_entropy, kl, mean
 from .neighborhoods import in_a_line, require_each, require_radius
 from .solvers import PGD, Solver, Strongest, WorstOfK, found_by, require_choice, require_solver, takes
-
-
-class Batch(NamedTuple):
-    """A draw of D_L with its labels, (x, y), and a draw of D_U, u: without one, `x[:0]`.
-
-    Images are float in [0, 1], labels integers. A term over no images is 0.
-    """
-
-    x: Tensor
-    y: Tensor
-    u: Tensor
-    opinion: Tensor | None = None
-    """logits for x and u together from a labeler other than f; none: f is its own labeler"""
 
 
 class Terms(NamedTuple):
@@ -56,7 +44,7 @@ class Standard:
     """Standard training: the surrogate of R_stand(D_L), Eq. (2), alone."""
 
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
-        standard = mean(cross_entropy(f(batch.x), batch.y))
+        standard = mean(cross_entropy(f(labeled_images(batch)), batch.y))
         return Terms(standard=standard, robust=torch.zeros_like(standard))
 
 
@@ -162,9 +150,10 @@ class KLR:
         require_choice("KLR.labels_on", self.labels_on, "mixed", "clean")
 
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
+        x = labeled_images(batch)
         with frozen(f):
-            perturbed = found_by(self.solver, Against(kl, f, own_opinion(f, batch.x)), batch.x, rng)
-        on_clean, on_perturbed = outer_logits(f, batch.x, perturbed, together=True)
+            perturbed = found_by(self.solver, Against(kl, f, own_opinion(f, x)), x, rng)
+        on_clean, on_perturbed = outer_logits(f, x, perturbed, together=True)
         standard = mean(cross_entropy(on_clean, batch.y))
         if self.labels_on == "mixed":
             standard = (standard + mean(cross_entropy(on_perturbed, batch.y))) / 2
@@ -215,7 +204,8 @@ class Mixture:
         require_each("Mixture.objectives", self.objectives, "objective", require_objective)
 
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
-        each = (batch._replace(x=batch.x.clone()) for _ in self.objectives)  # f may work on its images in place.
+        x = labeled_images(batch)
+        each = (batch._replace(x=x.clone()) for _ in self.objectives)  # f may work on its images in place.
         every = [checked_terms(objective(f, own, rng)) for objective, own in zip(self.objectives, each, strict=True)]
         standard, robust = (torch.stack(terms).mean() for terms in zip(*every, strict=True))
         return Terms(standard=standard, robust=robust)
@@ -260,24 +250,3 @@ def require_objective(name: str, objective: object) -> None:
         raise ValueError(
             f"{name} must be one that (f, batch, rng) can be given to, as SRT(), got {in_a_line(objective)}"
         )
-
-
-def with_pseudo_labels(batch: Batch) -> tuple[Tensor, Tensor]:
-    """The labeled images, and those of u that a labeler has labeled, with all of these labels."""
-    if batch.opinion is None or len(batch.u) == 0:
-        return batch.x, batch.y
-    guessed = batch.opinion[len(batch.x) :].argmax(1)
-    return images_of(batch), torch.cat([batch.y, guessed])
-
-
-def images_of(batch: Batch) -> Tensor:
-    """The labeled images and those of u, of one kind: among floats, bytes would be taken for numbers up to 255."""
-    if not isinstance(batch.u, Tensor):
-        kind = type(batch.u).__name__
-        raise ValueError(f"the unlabeled images u of a batch must be a tensor, got a {kind}: without any give x[:0]")
-    if batch.x.dtype != batch.u.dtype:
-        raise ValueError(
-            f"the images x and u of a batch must be of one kind, floats in [0, 1], got {batch.x.dtype} and "
-            f"{batch.u.dtype}: convert them, bytes by .float() / 255"
-        )
-    return torch.cat([batch.x, batch.u])

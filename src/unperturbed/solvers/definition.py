@@ -23,6 +23,7 @@ class Solver(Protocol):
 
 def found_by(solver: Solver, loss: Loss, x: Tensor, rng: Generator) -> Tensor:
     """The x' of a solver, also of one of somebody else."""
+    require_source(rng)
     found: object = solver(loss, x, rng)
     if not isinstance(found, Tensor) or found.shape != x.shape:
         given = tuple(found.shape) if isinstance(found, Tensor) else in_a_line(found)
@@ -30,6 +31,15 @@ def found_by(solver: Solver, loss: Loss, x: Tensor, rng: Generator) -> Tensor:
     if x.device.type == "cpu" and not torch.compiler.is_compiling():  # A GPU would wait for the answer.
         require_unclamped(x, found)
     return found
+
+
+def require_source(rng: object) -> None:
+    """Refuse what is no source of random numbers, as a seed; without one those of torch are taken."""
+    if rng is not None and not isinstance(rng, Generator):
+        raise ValueError(
+            f"rng must be a torch.Generator, got {in_a_line(rng)}: make one on the device of the images, as "
+            "torch.Generator(x.device).manual_seed(0)"
+        )
 
 
 def require_unclamped(x: Tensor, found: Tensor) -> None:

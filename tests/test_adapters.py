@@ -1,6 +1,7 @@
 """Adapters of low rank beside frozen weights: what they learn is averaged, kept, saved and resumed."""
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import pytest
@@ -206,3 +207,55 @@ def test_the_engine_copies_a_network_whose_adapters_are_added_up_for_evaluation(
         assert torch.allclose(logits(fast), logits(f), atol=1e-4)
     assert fast.copies
     assert said == []
+
+
+def held_on_to(f: nn.Sequential, how: str) -> nn.Sequential:
+    """An adapter that is a part of a dense layer, and what adds its answer to that of the layer."""
+    dense = f[1]
+    dense.adapter = adapter = nn.Linear(64, 16)
+    bare, parts_of_f = dense.forward, {"adapter": adapter}
+    if how == "forward":
+        dense.forward = lambda x: bare(x) + adapter(x)
+    if how == "weights":
+        dense.forward = lambda x: F.linear(x, dense.weight, dense.bias)
+    if how == "closure":
+        dense.register_forward_hook(lambda module, given, answer: answer + adapter(given[0]))
+    if how == "default":
+        dense.register_forward_hook(lambda module, given, answer, beside=adapter: answer + beside(given[0]))
+    if how == "global":
+        exec("def hook(module, given, answer): return answer + adapter(given[0])", parts_of_f)
+        dense.register_forward_hook(parts_of_f["hook"])
+    if how == "module":
+        dense.register_forward_hook(lambda module, given, answer: answer + module.adapter(given[0]))
+    if how == "partial":
+        dense.register_forward_hook(partial(lambda beside, module, given, answer: answer + beside(given[0]), adapter))
+    return f
+
+
+def with_adapter(how: str) -> nn.Sequential:
+    return held_on_to(nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10)), how)
+
+
+@pytest.mark.parametrize("how", ["forward", "weights", "closure", "default", "global"])
+def test_an_average_that_would_ask_the_layers_of_the_model_is_refused(how):
+    settings = {"f": with_adapter(how), "images": IMAGES, "device": torch.device("cpu"), "steps": 2}
+    with pytest.raises(
+        ValueError, match=r"^an average of this model would ask layers of the model itself, .*\(averaging\.decay 0\)$"
+    ):
+        trainer_with(**settings, averaging=up.Average(decay=0.9))
+    trainer_with(**settings).run()
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # The compiler looks at it.
+@pytest.mark.parametrize("how", ["module", "partial", "compiled"])
+def test_an_average_of_hooks_that_are_given_their_module_answers_by_its_own_layers(how):
+    f = with_adapter(how)
+    f = torch.compile(f, backend="eager") if how == "compiled" else f
+    made = trainer_with(f=f, images=IMAGES, device=torch.device("cpu"), steps=3, averaging=up.Average(decay=0.9))
+    made.run()
+    average, images = made.average.module.eval(), as_float(IMAGES.labeled[:5])
+    before = average(images)
+    with torch.no_grad():
+        for parameter in made.f.parameters():
+            parameter.add_(1.0)
+    assert torch.equal(average(images), before)

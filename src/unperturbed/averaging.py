@@ -1,11 +1,16 @@
 """The exponential moving average of a model's weights: a steadier labeler, and often the better model."""
 
+from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves  # pyright: ignore[reportUnknownVariableType]
+
+from .runtime import random_numbers_kept
 
 Statistics = Literal["copied", "averaged", "estimated", "own"]
 BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
@@ -86,6 +91,34 @@ def copied(f: nn.Module) -> nn.Module:
     kept = [value for module in f.modules() for value in vars(module).values()]
     results = {id(value): value.detach().clone() for value in kept if isinstance(value, Tensor) and not value.is_leaf}
     return deepcopy(f, results)
+
+
+class Watch(TorchFunctionMode):
+    """While this lasts, notices whether anything is computed of some of these tensors."""
+
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        super().__init__()
+        self.tensors = {id(tensor) for tensor in tensors}
+        self.noticed = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.noticed = self.noticed or not self.tensors.isdisjoint(map(id, tree_leaves((args, kwargs))))
+        return func(*args, **(kwargs or {}))
+
+
+def require_apart(f: nn.Module, images: Tensor) -> None:
+    """Refuse to average an f whose copy asks f's own layers: Python copies no function, nor what it holds on to."""
+    copy = copied(f).eval()
+    mine = {id(tensor) for tensor in (*copy.parameters(), *copy.buffers())}
+    watch = Watch(tensor for tensor in (*f.parameters(), *f.buffers()) if id(tensor) not in mine)
+    with random_numbers_kept(images.device), torch.no_grad(), torch.compiler.set_stance("force_eager"), watch:
+        copy(images)
+    if watch.noticed:
+        raise ValueError(
+            "an average of this model would ask layers of the model itself, which a hook or a forward set from "
+            "outside holds on to: let it reach them through the module that it is given, write a module around both, "
+            "or average nothing (averaging.decay 0)"
+        )
 
 
 def norms_in(f: nn.Module) -> list[BatchNorm]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from .answers import own_opinion
-from .averaging import AveragedModel, gathering
+from .averaging import AveragedModel, gathering, require_apart
 from .awp import perturbed_weights, remembering
 from .batches import ProportionalBatches
 from .cutting import cut, cut_unlabeled, fewest_labeled, part_count, weighed
@@ -53,6 +53,8 @@ class Step:
         self.hastened = fused(recipe.objective, Hastener(self.engine, say=self.say))
         self.gathers = recipe.averaging.batchnorm == "own"
         decay = recipe.averaging.decay
+        if decay:
+            require_apart(self.f, as_float(self.images.labeled[:2]))
         self.average = AveragedModel(self.f, decay, batchnorm=recipe.averaging.batchnorm) if decay else None
         self.rows = torch.zeros(self.batches.batch, dtype=torch.int64, device=self.device)
         from_files = isinstance(self.images.unlabeled, Reservoir)

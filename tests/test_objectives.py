@@ -464,6 +464,16 @@ def test_weights_that_parametrizations_keep_from_a_search_have_their_gradients(o
         torch.testing.assert_close(one.grad, two.grad, rtol=0, atol=1e-12)
 
 
+every_kind = pytest.mark.parametrize(
+    "objective",
+    [
+        Standard(),
+        *(kind(solver=SOLVER) for kind in (AT, SRT, TRADES, KLR, UAT)),
+        SRT(solver=WorstOfK(k=3)),
+        UAT(solver=SOLVER, form="++"),
+        Mixture(objectives=(Standard(), AT(solver=SOLVER))),
+    ],
+)
 searching = pytest.mark.parametrize(
     "objective",
     [*(kind(solver=SOLVER) for kind in (AT, SRT, TRADES, KLR, UAT)), Mixture(objectives=(AT(solver=SOLVER), SRT()))],
@@ -471,7 +481,7 @@ searching = pytest.mark.parametrize(
 )
 
 
-@searching
+@every_kind
 def test_steps_within_one_autocast_are_taken_at_the_present_weights(objective, f, batch):
     batch, found = Batch(batch.x.float(), batch.y, batch.u.float()), []
     for lasting in (False, True):
@@ -553,16 +563,6 @@ LABELS = {
     "too few": lambda y: y[:3],
     "a list": lambda y: y.tolist(),
 }
-every_kind = pytest.mark.parametrize(
-    "objective",
-    [
-        Standard(),
-        *(kind(solver=SOLVER) for kind in (AT, SRT, TRADES, KLR, UAT)),
-        SRT(solver=WorstOfK(k=3)),
-        UAT(solver=SOLVER, form="++"),
-        Mixture(objectives=(Standard(), AT(solver=SOLVER))),
-    ],
-)
 
 
 @pytest.mark.parametrize("given", LABELS.values(), ids=LABELS)

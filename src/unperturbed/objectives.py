@@ -44,6 +44,7 @@ class Standard:
     """Standard training: the surrogate of R_stand(D_L), Eq. (2), alone."""
 
     def __call__(self, f: nn.Module, batch: Batch, rng: Generator, /) -> Terms:
+        torch.clear_autocast_cache()  # Others do by freezing f: what a lasting autocast has cast before is old.
         standard = mean(cross_entropy(f(labeled_images(batch)), batch.y))
         return Terms(standard=standard, robust=torch.zeros_like(standard))
 

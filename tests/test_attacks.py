@@ -1,8 +1,11 @@
 """Attacks against closed forms, brute force and Foolbox."""
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from dataclasses import replace
 from itertools import product
+from threading import Barrier
 
 import pytest
 import torch
@@ -10,6 +13,7 @@ from torch import nn
 
 from small_networks import network, predicted
 from tiny import seeded
+from unperturbed.answers import frozen
 from unperturbed.attacks import (
     DDN,
     JSMA,
@@ -129,6 +133,28 @@ def test_pgd_is_at_least_as_strong_as_fgsm_on_every_image_of_a_linear_classifier
     y = predicted(line, inner)
     strong, weak = (attack(line, inner, y, seeded()) for attack in (pgd(eps=0.1), fgsm(eps=0.1)))
     assert (loss_at(line, strong, y) >= loss_at(line, weak, y) - 1e-9).all()
+
+
+def test_threads_that_attack_one_frozen_model_find_what_they_find_alone_and_leave_it_as_it_was(x, y):
+    f = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(x[0].numel()), nn.Linear(x[0].numel(), 10)).to(x.dtype).train()
+
+    def found(seed: int) -> torch.Tensor:
+        return ATTACKS["pgd"](f, x, y, seeded(seed))
+
+    alone, state = [found(seed) for seed in range(4)], deepcopy(f.state_dict())
+    together = Barrier(len(alone), timeout=60)
+
+    def wait_for_the_others(module: nn.Module, given: object) -> None:
+        together.wait()
+
+    waits = f.register_forward_pre_hook(wait_for_the_others)
+    with frozen(f), ThreadPoolExecutor(len(alone)) as threads:
+        assert all(map(torch.equal, threads.map(found, range(len(alone))), alone))
+    waits.remove()
+    assert f.training
+    assert all(module.training for module in f.modules())
+    assert all(parameter.requires_grad for parameter in f.parameters())
+    assert all(torch.equal(state[name], value) for name, value in f.state_dict().items())
 
 
 def test_pgd_returns_its_best_iterate_and_not_its_last(f, x, y):

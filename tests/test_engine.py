@@ -50,7 +50,7 @@ from unperturbed.objectives import AT, KLR, SRT, TRADES, UAT, Batch, Mixture, Ob
 from unperturbed.processes import Processes
 from unperturbed.recipe import SGD
 from unperturbed.schedules import Piecewise
-from unperturbed.solvers import FGSM, NFGSM, PGD, Grid, Sequential, Solver, Strongest, WorstOfK
+from unperturbed.solvers import FGSM, NFGSM, PGD, Grid, Sequential, Solver, Strongest, WorstOfK, definition
 from unperturbed.trainer import Trainer
 
 CPU = torch.device("cpu")
@@ -1157,6 +1157,8 @@ def gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
     monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: device.mode)
     monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", lambda mode: setattr(device, "mode", mode))
+    # Whether a search has clamped its images is looked at on a CPU alone, and these tensors lie on one.
+    monkeypatch.setattr(definition, "require_unclamped", lambda x, found: None)
     return device
 
 

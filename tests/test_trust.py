@@ -755,6 +755,14 @@ def test_what_falls_within_the_ball_is_held_against_the_evaluation_and_nothing_e
     assert card_of(f, spatial=TURNS, stood=everywhere)["reported accuracy"].figure.endswith("break 0 of them")
 
 
+def test_verdicts_of_all_images_are_looked_up_for_those_that_are_examined(only, monkeypatch):
+    monkeypatch.setattr(examination, "MOST_IMAGES", 35)
+    only("reported accuracy")
+    every_other = torch.arange(70) % 2 == 0  # Just those that are examined of 70.
+    figure = card_of(honest("standard"), stood=every_other)["reported accuracy"].figure
+    assert re.match(r"100\.0 % of 3\d images stand under", figure), figure
+
+
 def test_the_time_that_an_examination_asks_for_is_enough(under):
     subject, speed = under(), Speed(forward=0.0, gradient=1e-3, warp=0.0)
     subject.panel = torch.arange(60)
